@@ -1,0 +1,1 @@
+"""The engine-core process: two IO threads, two queues, one busy loop."""

@@ -1,0 +1,1 @@
+"""Executors: whatever runs the model for the busy loop, behind one interface."""

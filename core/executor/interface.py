@@ -1,0 +1,102 @@
+"""What the busy loop asks of an executor, and the messages between the two.
+
+The messages are msgspec structs, so that an executor may run its ranks in other processes. No torch here.
+
+A request lives in the model runner from the step that names it in ``new_requests`` to the step that names it in
+``finished_request_ids``. In between, the runner keeps its tokens: the scheduler sends only what it alone knows
+(new blocks, how many tokens to compute), and the runner appends what it samples.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+import msgspec
+
+from core.wire.messages import LogprobsLists, LogprobsTensors
+from core.wire.sampling_params import SamplingParams
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """What the rest of the core must know of a loaded model. ``max_model_len`` is the model's own limit, in tokens."""
+
+    max_model_len: int
+    vocab_size: int
+    dtype: str
+    """Of the computation: ``float32``, ``bfloat16``."""
+    kv_bytes_per_token: int
+    """Keys and values of all layers for one token."""
+
+
+class NewRequest(msgspec.Struct):
+    """A request that starts or, after preemption, starts over: everything the runner must know of it."""
+
+    request_id: str
+    token_ids: list[int]
+    """The prompt and, after preemption, the tokens generated so far."""
+    num_prompt_tokens: int
+    sampling_params: SamplingParams
+    seed: int
+    """Keys the random draws together with the position; the request's own seed, or one derived from its id."""
+    block_ids: list[int]
+    num_computed_tokens: int
+    """Tokens whose keys and values the blocks hold already (prefix-cache hits)."""
+
+
+class CachedRequest(msgspec.Struct):
+    """A request the runner knows: the blocks it gained and how far it has come."""
+
+    request_id: str
+    new_block_ids: list[int]
+    num_computed_tokens: int
+
+
+class SchedulerOutput(msgspec.Struct):
+    """One step's work. ``num_scheduled_tokens`` maps request ids to token counts, in batch order."""
+
+    new_requests: list[NewRequest]
+    cached_requests: list[CachedRequest]
+    num_scheduled_tokens: dict[str, int]
+    finished_request_ids: list[str]
+    """Requests the runner must forget before this step: finished, aborted or preempted."""
+
+    @property
+    def total_num_scheduled_tokens(self) -> int:
+        return sum(self.num_scheduled_tokens.values())
+
+
+class ModelRunnerOutput(msgspec.Struct):
+    """One step's result. A request is absent from ``sampled_token_ids`` while its prefill is incomplete."""
+
+    sampled_token_ids: dict[str, list[int]] = {}
+    logprobs: dict[str, LogprobsLists] = {}
+    prompt_logprobs: dict[str, LogprobsTensors] = {}
+    num_nans_in_logits: dict[str, int] = {}
+    """Only requests whose logits held NaN; their sampled tokens mean nothing."""
+
+
+class Executor(Protocol):
+    """Runs the model for the busy loop. All calls come from the busy-loop thread."""
+
+    @property
+    def model_info(self) -> ModelInfo: ...
+
+    def available_kv_cache_bytes(self) -> int:
+        """Memory that the KV cache may take now that the model is loaded, in bytes."""
+        ...
+
+    def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
+        """Allocate ``num_blocks`` blocks of ``block_size`` tokens. Block 0 is the null block and is never used."""
+        ...
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
+        """Start one step. Steps complete in the order they were started."""
+        ...
+
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        """Call ``callback``, from any thread and at most once, when the executor can no longer run steps."""
+        ...
+
+    def shutdown(self) -> None:
+        """Free everything; leaves no process behind. May be called twice."""
+        ...

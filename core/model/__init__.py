@@ -1,0 +1,1 @@
+"""The model: loading, layers, attention over the paged KV cache, sampling."""

@@ -1,0 +1,188 @@
+"""How to choose a request's tokens, and the bounds of every field."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+MAX_N = 16_384
+"""Most sequences one request may ask for (vLLM's VLLM_MAX_N_SEQUENCES)."""
+MAX_LOGPROBS = 20
+"""Most log-probabilities per token, beside the sampled one (vLLM's max_logprobs)."""
+GREEDY_TEMPERATURE = 1e-5
+"""Temperatures below this one mean greedy."""
+
+
+class StructuredOutputs(msgspec.Struct, rename={"backend": "_backend", "backend_was_auto": "_backend_was_auto"}):
+    """At most one of the first five and ``structural_tag`` is set. ``json`` is a schema, as text or as a map."""
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    structural_tag: str | None = None
+    backend: str | None = None
+    backend_was_auto: bool = False
+
+
+class RepetitionDetection(msgspec.Struct, omit_defaults=True):
+    """End a request when its last tokens repeat a pattern ``min_count`` times. ``max_pattern_size`` 0 = off."""
+
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+
+class SamplingParams(
+    msgspec.Struct,
+    omit_defaults=True,
+    kw_only=True,
+    rename={
+        "eos_token_id": "_eos_token_id",
+        "all_stop_token_ids": "_all_stop_token_ids",
+        "bad_words_token_ids": "_bad_words_token_ids",
+    },
+):
+    """A msgpack map on the wire, in this field order; fields that keep their default are left out.
+
+    The core stops on ``eos_token_id`` (never set when EOS is ignored) and on ``stop_token_ids``;
+    ``all_stop_token_ids`` is what ``min_tokens`` masks. ``stop``, ``detokenize``, ``output_kind`` and the like
+    concern the front end alone.
+    """
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    flat_logprobs: bool = False
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: int = 0
+    skip_clone: bool = False
+    output_text_buffer_length: int = 0
+    eos_token_id: int | None = None
+    all_stop_token_ids: list[int] = msgspec.field(default_factory=list)
+    structured_outputs: StructuredOutputs | None = None
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    extra_args: dict[str, Any] | None = None
+    routed_experts_prompt_start: int = 0
+    bad_words: list[str] | None = None
+    bad_words_token_ids: list[list[int]] | None = None
+    skip_reading_prefix_cache: bool | None = None
+    thinking_token_budget: int | None = None
+    repetition_detection: RepetitionDetection | None = None
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < GREEDY_TEMPERATURE
+
+
+class Violation(NamedTuple):
+    """One field out of bounds: its name and a sentence with the value and the bound."""
+
+    field: str
+    description: str
+
+
+def find_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
+    """Every field of ``params`` that is out of bounds, the bounds being those of vLLM's SamplingParams.
+
+    Both sides of the wire ask: the gateway to refuse the call, the core because it trusts no front end.
+    """
+    yield from _sequence_violations(params)
+    yield from _distribution_violations(params)
+    yield from _length_violations(params)
+    yield from _logprobs_violations(params)
+    yield from _token_id_violations(params, vocab_size)
+
+
+def _sequence_violations(params: SamplingParams) -> Iterator[Violation]:
+    if not 1 <= params.n <= MAX_N:
+        yield Violation("n", f"must be in [1, {MAX_N}], got {params.n}")
+    elif params.n > 1 and params.is_greedy:
+        yield Violation("n", f"must be 1 when temperature is 0 (greedy), got {params.n}")
+
+
+def _distribution_violations(params: SamplingParams) -> Iterator[Violation]:
+    # Written as "not low <= x <= high", which NaN fails.
+    for field in ("presence_penalty", "frequency_penalty"):
+        if not -2 <= (value := getattr(params, field)) <= 2:
+            yield Violation(field, f"must be in [-2, 2], got {value}")
+    if not 0 < params.repetition_penalty < math.inf:
+        yield Violation("repetition_penalty", f"must be finite and > 0, got {params.repetition_penalty}")
+    if not 0 <= params.temperature <= 2:
+        yield Violation("temperature", f"must be in [0, 2], got {params.temperature}")
+    if not 0 < params.top_p <= 1:
+        yield Violation("top_p", f"must be in (0, 1], got {params.top_p}")
+    if params.top_k < -1:
+        yield Violation("top_k", f"must be -1 or 0 (off) or at least 1, got {params.top_k}")
+    if not 0 <= params.min_p <= 1:
+        yield Violation("min_p", f"must be in [0, 1], got {params.min_p}")
+
+
+def _length_violations(params: SamplingParams) -> Iterator[Violation]:
+    if params.max_tokens is not None and params.max_tokens < 1:
+        yield Violation("max_tokens", f"must be at least 1, got {params.max_tokens}")
+    if params.min_tokens < 0:
+        yield Violation("min_tokens", f"must be at least 0, got {params.min_tokens}")
+    elif params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        yield Violation("min_tokens", f"must be at most max_tokens ({params.max_tokens}), got {params.min_tokens}")
+    if params.repetition_detection is not None:
+        yield from _repetition_violations(params.repetition_detection)
+
+
+def _repetition_violations(repetition: RepetitionDetection) -> Iterator[Violation]:
+    if not 0 <= repetition.min_pattern_size <= repetition.max_pattern_size:
+        sizes = f"{repetition.min_pattern_size} and {repetition.max_pattern_size}"
+        yield Violation("repetition_detection", f"needs 0 <= min_pattern_size <= max_pattern_size, got {sizes}")
+    elif repetition.max_pattern_size > 0 and repetition.min_count < 2:
+        yield Violation("repetition_detection", f"min_count must be at least 2, got {repetition.min_count}")
+
+
+def _logprobs_violations(params: SamplingParams) -> Iterator[Violation]:
+    for field in ("logprobs", "prompt_logprobs"):
+        value = getattr(params, field)
+        if value is not None and not -1 <= value <= MAX_LOGPROBS:
+            yield Violation(field, f"must be -1 (all) or in [0, {MAX_LOGPROBS}], got {value}")
+
+
+def _token_id_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
+    if params.allowed_token_ids is not None and not params.allowed_token_ids:
+        yield Violation("allowed_token_ids", "must not be an empty list: no token could be chosen")
+    for token_id, bias in (params.logit_bias or {}).items():
+        if not math.isfinite(bias):
+            yield Violation(f"logit_bias[{token_id}]", f"must be finite, got {bias}")
+    lists = {
+        "stop_token_ids": params.stop_token_ids,
+        "allowed_token_ids": params.allowed_token_ids,
+        "logit_bias": params.logit_bias,
+        "logprob_token_ids": params.logprob_token_ids,
+        "all_stop_token_ids": params.all_stop_token_ids,
+        "eos_token_id": None if params.eos_token_id is None else [params.eos_token_id],
+        "bad_words_token_ids": [token_id for word in params.bad_words_token_ids or [] for token_id in word],
+    }
+    for field, token_ids in lists.items():
+        outside = next((i for i in token_ids or () if not 0 <= i < vocab_size), None)
+        if outside is not None:
+            yield Violation(field, f"token ids must be in [0, {vocab_size - 1}], got {outside}")
