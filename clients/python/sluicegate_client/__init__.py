@@ -1,0 +1,63 @@
+"""Client for Sluicegate.
+
+>>> with Client("127.0.0.1:50051") as client:
+...     for delta in client.stream("The capital of France is", max_tokens=32, temperature=0):
+...         print(delta.text, end="")
+"""
+
+from sluicegate_client.async_client import AsyncClient, AsyncStream
+from sluicegate_client.client import Client, Stream
+from sluicegate_client.errors import (
+    AlreadyExistsError,
+    CallCancelledError,
+    DeadlineExceededError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    NotSupportedError,
+    OverloadedError,
+    SluicegateError,
+    UnauthenticatedError,
+    UnavailableError,
+    Violation,
+)
+from sluicegate_client.requests import ChatMessage, GenerateOptions
+from sluicegate_client.responses import (
+    Delta,
+    Finished,
+    FinishReason,
+    Generation,
+    Output,
+    Started,
+    TokenLogprobs,
+    Usage,
+)
+
+__all__ = [
+    "AlreadyExistsError",
+    "AsyncClient",
+    "AsyncStream",
+    "CallCancelledError",
+    "ChatMessage",
+    "Client",
+    "DeadlineExceededError",
+    "Delta",
+    "FinishReason",
+    "Finished",
+    "GenerateOptions",
+    "Generation",
+    "InternalError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "NotSupportedError",
+    "Output",
+    "OverloadedError",
+    "SluicegateError",
+    "Started",
+    "Stream",
+    "TokenLogprobs",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "Usage",
+    "Violation",
+]

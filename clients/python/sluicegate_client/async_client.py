@@ -1,0 +1,148 @@
+"""The client for asyncio; ``client`` is its twin for plain Python."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Self, Unpack
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options
+from sluicegate_client.errors import UnavailableError, readable_errors
+from sluicegate_client.events import StreamEvents
+from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline
+from sluicegate_client.requests import (
+    ChatMessage,
+    GenerateOptions,
+    detokenize_request,
+    generate_request,
+    tokenize_request,
+)
+from sluicegate_client.responses import Delta, Generation
+
+
+class AsyncStream(StreamEvents):
+    """Deltas of a request as they come. Leaving the ``async with`` block, or dropping the stream, cancels the call.
+
+    Iterating raises ``SluicegateError`` when the call fails, and ends quietly after ``cancel()``.
+    """
+
+    def __init__(
+        self, call: "grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateStreamResponse]", address: str
+    ) -> None:
+        super().__init__(call)
+        self._call = call
+        self._address = address
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        with readable_errors(self._address):
+            async for response in self._call:
+                if (delta := self._record(response)) is not None:
+                    return delta
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        self.cancel()
+
+
+class AsyncClient:
+    """A connection to a server, made on first use, for one event loop.
+
+    ``address`` is ``HOST:PORT`` or ``unix:/path``. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
+    the call's deadline in seconds (None: none). Cancelling the task that awaits a call cancels the call.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
+        self._address = address
+        self._channel = (
+            grpc.aio.secure_channel(address, credentials, channel_options(options))
+            if credentials
+            else grpc.aio.insecure_channel(address, channel_options(options))
+        )
+        self._stub = InferenceServiceStub(self._channel)
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+
+    async def generate(
+        self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+    ) -> Generation:
+        """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended."""
+        request = generate_request(prompt, options)
+        with readable_errors(self._address):
+            return Generation.from_proto(await self._stub.Generate(request, timeout=timeout))
+
+    def stream(
+        self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncStream:
+        """The same as ``generate``, as it goes."""
+        request = generate_request(prompt, options)
+        return AsyncStream(self._stub.GenerateStream(request, timeout=timeout), self._address)
+
+    async def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        chat: Sequence[ChatMessage] | None = None,
+        add_special_tokens: bool = True,
+        model: str = "",
+        timeout: float | None = None,
+    ) -> list[int]:
+        """The tokens that ``generate`` would use for ``text`` or ``chat``."""
+        request = tokenize_request(text, chat, add_special_tokens, model)
+        with readable_errors(self._address):
+            return list((await self._stub.Tokenize(request, timeout=timeout)).token_ids)
+
+    async def detokenize(
+        self,
+        token_ids: Sequence[int],
+        *,
+        skip_special_tokens: bool = False,
+        model: str = "",
+        timeout: float | None = None,
+    ) -> str:
+        """The text of ``token_ids``; incomplete characters become U+FFFD."""
+        request = detokenize_request(token_ids, skip_special_tokens, model)
+        with readable_errors(self._address):
+            return (await self._stub.Detokenize(request, timeout=timeout)).text
+
+    async def wait_until_ready(self, timeout: float = 60.0) -> None:
+        """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""
+        deadline = Deadline(timeout)
+        while not await self._sees_serving(deadline):  # noqa: ASYNC110
+            await asyncio.sleep(WATCH_PAUSE_S)
+
+    async def _sees_serving(self, deadline: Deadline) -> bool:
+        try:
+            with readable_errors(self._address):
+                async for answer in self._health.Watch(
+                    HealthCheckRequest(), timeout=deadline.remaining_s, wait_for_ready=True
+                ):
+                    if answer.status == HealthCheckResponse.SERVING:
+                        return True
+        except UnavailableError:
+            pass
+        return False
+
+    async def close(self) -> None:
+        """Cancels what still runs."""
+        await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await self.close()

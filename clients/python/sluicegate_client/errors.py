@@ -1,0 +1,136 @@
+"""What can go wrong with a call, named by what the caller can do about it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, cast
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+
+class Violation(NamedTuple):
+    """One thing wrong with a request."""
+
+    field: str
+    """Path of the field, as the proto spells it, such as ``sampling_params.top_p``."""
+    description: str
+    """What is wrong with it, with the bound."""
+
+
+class SluicegateError(Exception):
+    """A call that failed; ``str()`` is the message. ``__cause__`` is gRPC's own error.
+
+    ``code`` is the gRPC status, ``reason`` the server's name for the fault (empty when it is not the server that
+    answers), ``violations`` what is wrong with the request, ``retry_after`` the seconds to wait before the next try
+    (None: the server did not say).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        reason: str = "",
+        violations: tuple[Violation, ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.violations = violations
+        self.retry_after = retry_after
+
+
+class InvalidRequestError(SluicegateError):
+    """The request itself is wrong: see ``violations``."""
+
+
+class NotFoundError(SluicegateError):
+    """The server does not have this model or adapter."""
+
+
+class AlreadyExistsError(SluicegateError):
+    """Another live request has this ``request_id``."""
+
+
+class OverloadedError(SluicegateError):
+    """The queue is full, or the request is larger than the server takes: see ``retry_after``."""
+
+
+class UnavailableError(SluicegateError):
+    """The server cannot be reached, is starting or is leaving: see ``retry_after``."""
+
+
+class DeadlineExceededError(SluicegateError, TimeoutError):
+    """The call took longer than its ``timeout``; the server has dropped it."""
+
+
+class CallCancelledError(SluicegateError):
+    """Something else than this client's own ``cancel()`` ended the call."""
+
+
+class UnauthenticatedError(SluicegateError):
+    """The server wants credentials."""
+
+
+class NotSupportedError(SluicegateError):
+    """The server does not do this."""
+
+
+class InternalError(SluicegateError):
+    """A fault of the server."""
+
+
+_ERRORS: dict[grpc.StatusCode, type[SluicegateError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    grpc.StatusCode.CANCELLED: CallCancelledError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+    grpc.StatusCode.UNIMPLEMENTED: NotSupportedError,
+    grpc.StatusCode.INTERNAL: InternalError,
+}
+
+
+class _Failure(Protocol):
+    """What the errors of gRPC's sync and asyncio channels have in common."""
+
+    def code(self) -> grpc.StatusCode: ...
+    def details(self) -> str | None: ...
+    def trailing_metadata(self) -> object: ...
+
+
+@contextmanager
+def readable_errors(address: str) -> Iterator[None]:
+    """Raises gRPC's errors, of either kind of channel, as ``SluicegateError``."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _readable(cast(_Failure, error), address) from error
+
+
+def _readable(failure: _Failure, address: str) -> SluicegateError:
+    code, message = failure.code(), failure.details() or failure.code().name
+    info, bad_request, retry = ErrorInfo(), BadRequest(), RetryInfo()
+    for detail in _details(failure):
+        for known in (info, bad_request, retry):
+            detail.Unpack(known)
+    if code is grpc.StatusCode.UNAVAILABLE and not info.reason:
+        message = f"no connection to {address}: {message}"
+    return _ERRORS.get(code, SluicegateError)(
+        message,
+        code,
+        info.reason,
+        tuple(Violation(each.field, each.description) for each in bad_request.field_violations),
+        retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
+    )
+
+
+def _details(failure: _Failure) -> Iterator[AnyMessage]:
+    for key, value in cast("tuple[tuple[str, bytes], ...]", failure.trailing_metadata() or ()):
+        if key == "grpc-status-details-bin":
+            yield from Status.FromString(value).details
