@@ -1,0 +1,151 @@
+"""EngineCore: requests in, one model step at a time, outputs out.
+
+       input thread                                   busy loop
+    ┌────────────────────────┐       ┌───────────────────────────────────────────┐
+    │ preprocess_add_request │─Req.─▶│ add_request   abort_requests call_utility │
+    │ (checks, hashes)       │       │ step():                                   │
+    │                        │       │   schedule ─▶ execute ─▶ aborts ─▶ update │─▶ EngineCoreOutputs
+    │ aborts_queue.put ──────│───────│─────────────────────────┘                 │   by client index
+    └────────────────────────┘       └───────────────────────────────────────────┘
+
+``preprocess_add_request`` reads nothing that changes after construction; both threads touch ``aborts_queue`` alone.
+"""
+
+import logging
+import queue
+from typing import Any
+
+from core.block_hash import BlockHasher
+from core.config import CacheConfig, SchedulerConfig
+from core.executor.interface import Executor
+from core.kv_cache import KVCache
+from core.request import Request
+from core.request_limits import RequestLimits, check_request
+from core.scheduler import Outputs, Scheduler
+from core.utilities import Utilities
+from core.wire.messages import EngineCoreRequest, EngineReadyResponse
+
+logger = logging.getLogger(__name__)
+
+VLLM_VERSION = "0.25.1"
+"""The version whose wire and behaviour this core has."""
+
+
+class EngineCore:
+    """Owns the scheduler, the KV cache and the executor it is given.
+
+    Raises ValueError if the memory for the KV cache holds no block.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        cache_config: CacheConfig,
+        scheduler_config: SchedulerConfig,
+        max_model_len: int,
+        seed: int = 0,
+    ) -> None:
+        num_blocks = count_blocks(executor, cache_config, scheduler_config.max_num_seqs, max_model_len)
+        executor.initialize_kv_cache(num_blocks, cache_config.block_size)
+        self._executor = executor
+        self._seed = seed
+        self._hasher = BlockHasher(cache_config.block_size) if cache_config.enable_prefix_caching else None
+        vocab_size = executor.model_info.vocab_size
+        self._limits = RequestLimits(max_model_len, vocab_size, (num_blocks - 1) * cache_config.block_size)
+        kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher)
+        self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
+        self._utilities = Utilities(self.scheduler, executor)
+        self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
+        self.ready_response = _make_ready_response(executor, num_blocks, cache_config.block_size, max_model_len)
+
+    def preprocess_add_request(self, message: EngineCoreRequest) -> Request:
+        """The checked request, the blocks of its prompt hashed. For the input thread. Raises RequestError."""
+        params = check_request(message, self._limits)
+        request = Request(message, params, self._seed, self._limits.max_num_tokens)
+        if self._hasher is not None:
+            request.cache_root = self._hasher.root(message.cache_salt)
+            self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids)
+        return request
+
+    def add_request(self, request: Request) -> None:
+        """Queue ``request``. Raises RequestError if a live request has its id."""
+        self.scheduler.add_request(request)
+        if request.abort_immediately:
+            self.scheduler.abort_requests([request.request_id])
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        """Drop these requests without an output; unknown and finished ones are ignored."""
+        self.scheduler.abort_requests(request_ids)
+
+    def abort_all(self) -> Outputs:
+        """End every request as ABORT; the final outputs by client index."""
+        return self.scheduler.abort_all()
+
+    def has_requests(self) -> bool:
+        """Whether ``step`` would do anything. Requests frozen by a pause do not count: ``abort_all`` ends them."""
+        return self.scheduler.has_work()
+
+    def num_unfinished_requests(self) -> int:
+        """Waiting and running requests, frozen ones too."""
+        return len(self.scheduler.requests)
+
+    def step(self) -> tuple[Outputs, bool]:
+        """Run the model once for whoever is due: the messages by client index, and whether it computed any token."""
+        if not self.scheduler.has_work():
+            return {}, False
+        # Those of before the step come through the input queue too, in order with a later request of the same id.
+        self._take_aborts()
+        scheduled = self.scheduler.schedule()
+        result = self._executor.execute_model(scheduled).result()
+        self.scheduler.abort_requests(self._take_aborts())
+        outputs = self.scheduler.update_from_output(scheduled, result)
+        self._utilities.settle_pauses()
+        return outputs, bool(scheduled.num_scheduled_tokens)
+
+    def call_utility(self, method: str, args: list[Any]) -> Any:
+        """The result of a utility, or a Future of it that later steps complete. Raises UtilityError."""
+        return self._utilities.call(method, args)
+
+    def shutdown(self) -> None:
+        self._executor.shutdown()
+
+    def _take_aborts(self) -> list[str]:
+        request_ids: list[str] = []
+        while not self.aborts_queue.empty():
+            request_ids += self.aborts_queue.get_nowait()
+        return request_ids
+
+
+def count_blocks(executor: Executor, config: CacheConfig, max_num_seqs: int, max_model_len: int) -> int:
+    """How many blocks the memory holds, but no more than ``max_num_seqs`` longest requests and the null block need.
+
+    Raises ValueError if that is fewer than two: the null block and one to use.
+    """
+    available = config.kv_cache_memory_bytes
+    if available is None:
+        available = executor.available_kv_cache_bytes()
+    block_bytes = config.block_size * executor.model_info.kv_bytes_per_token
+    num_blocks = min(available // block_bytes, max_num_seqs * -(-max_model_len // config.block_size) + 1)
+    if num_blocks < 2:
+        need = f"needs at least 2 blocks of {block_bytes} bytes"
+        raise ValueError(f"kv_cache_memory_bytes: the KV cache {need} ({2 * block_bytes} bytes), got {available}")
+    if (max_num_tokens := (num_blocks - 1) * config.block_size) < max_model_len:
+        logger.warning(
+            "the KV cache holds %d tokens: no request reaches max_model_len %d", max_num_tokens, max_model_len
+        )
+    return num_blocks
+
+
+def _make_ready_response(
+    executor: Executor, num_blocks: int, block_size: int, max_model_len: int
+) -> EngineReadyResponse:
+    """Sizes as vLLM computes them, over all ``num_blocks``, the null block included."""
+    return EngineReadyResponse(
+        max_model_len=max_model_len,
+        num_gpu_blocks=num_blocks,
+        block_size=block_size,
+        dtype=executor.model_info.dtype,
+        vllm_version=VLLM_VERSION,
+        kv_cache_size_tokens=num_blocks * block_size,
+        kv_cache_max_concurrency=num_blocks * block_size / max_model_len,
+    )

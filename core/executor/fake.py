@@ -1,0 +1,210 @@
+"""An executor without a model, as strict about block tables as a real one is sensitive to them.
+
+A slot of its KV cache holds a hash of the whole prefix up to its token, made from the slot before it: like real keys
+and values, it depends on everything that came before. The next token is a function of the last slot. A wrong block,
+count, prefix or preemption therefore gives a wrong token or, where a slot holds what it should not, FakeExecutorError.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import Future
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.executor.interface import CachedRequest, ModelInfo, ModelRunnerOutput, NewRequest, SchedulerOutput
+from core.wire.messages import LogprobsLists
+
+FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8)
+_EMPTY = -1
+_MASK = (1 << 62) - 1
+
+
+class FakeExecutorError(Exception):
+    """The scheduler's output contradicts what this executor knows; the text says how."""
+
+
+def fake_next_token(token_ids: Sequence[int], vocab_size: int) -> int:
+    """The token that FakeExecutor gives after ``token_ids``."""
+    return _to_token(_hash_prefix(token_ids, 0)[-1], vocab_size)
+
+
+class FakeExecutor:
+    """Deterministic, immediate, single-threaded.
+
+    ``scripted_tokens``: the output tokens of a request id, in place of the computed ones as far as they go.
+    ``nan_request_ids``: requests whose logits hold NaN. ``on_step``: called with the number of each step, from 1,
+    before it runs; what it raises, the step raises.
+    """
+
+    def __init__(
+        self,
+        model_info: ModelInfo = FAKE_MODEL,
+        kv_cache_bytes: int = 1 << 20,
+        scripted_tokens: Mapping[str, Sequence[int]] | None = None,
+        nan_request_ids: Container[str] = (),
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        self._model_info = model_info
+        self._kv_cache_bytes = kv_cache_bytes
+        self._scripted_tokens = scripted_tokens or {}
+        self._nan_request_ids = nan_request_ids
+        self._on_step = on_step
+        self._num_steps = 0
+        self._block_size = 0
+        self._slots = np.zeros(0, dtype=np.int64)
+        self._requests: dict[str, _FakeRequest] = {}
+        self._failure_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def model_info(self) -> ModelInfo:
+        return self._model_info
+
+    @property
+    def request_ids(self) -> set[str]:
+        """The requests it has not been told to forget."""
+        return set(self._requests)
+
+    def available_kv_cache_bytes(self) -> int:
+        return self._kv_cache_bytes
+
+    def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
+        self._block_size = block_size
+        self._slots = np.full(num_blocks * block_size, _EMPTY, dtype=np.int64)
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
+        future: Future[ModelRunnerOutput] = Future()
+        try:
+            future.set_result(self._run(scheduler_output))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        self._failure_callbacks.append(callback)
+
+    def fail(self) -> None:
+        """Tell whoever asked that no more steps can be run."""
+        callbacks, self._failure_callbacks = self._failure_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def shutdown(self) -> None:
+        self._requests.clear()
+
+    def _run(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        self._num_steps += 1
+        if self._on_step is not None:
+            self._on_step(self._num_steps)
+        self._update_requests(scheduled)
+        result = ModelRunnerOutput()
+        for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
+            request = self._requests[request_id]
+            self._write_slots(request, num_tokens)
+            if request.num_computed_tokens == len(request.token_ids):
+                self._sample(request, result)
+        return result
+
+    def _update_requests(self, scheduled: SchedulerOutput) -> None:
+        for request_id in scheduled.finished_request_ids:
+            if self._requests.pop(request_id, None) is None:
+                raise FakeExecutorError(f"{request_id} is to be forgotten, but is not known")
+        for new in scheduled.new_requests:
+            if new.request_id in self._requests:
+                raise FakeExecutorError(f"{new.request_id} is new, but is known")
+            self._requests[new.request_id] = _FakeRequest(new)
+        for cached in scheduled.cached_requests:
+            self._requests[cached.request_id].update(cached)
+        named = [cached.request_id for cached in scheduled.cached_requests]
+        named += [new.request_id for new in scheduled.new_requests]
+        if named != list(scheduled.num_scheduled_tokens):
+            raise FakeExecutorError(f"{named} are named, {list(scheduled.num_scheduled_tokens)} are scheduled")
+
+    def _write_slots(self, request: "_FakeRequest", num_tokens: int) -> None:
+        start = request.num_computed_tokens
+        end = start + num_tokens
+        if num_tokens < 1 or end > len(request.token_ids):
+            raise FakeExecutorError(f"{request}: asked to compute {num_tokens} tokens")
+        slots = request.find_slots(end, self._block_size)
+        before = int(self._slots[slots[start - 1]]) if start else 0
+        self._slots[slots[start:]] = _hash_prefix(request.token_ids[start:end], before)
+        request.num_computed_tokens = end
+        self._check_slots(request, slots)
+
+    def _check_slots(self, request: "_FakeRequest", slots: NDArray[np.int64]) -> None:
+        wrong = np.flatnonzero(self._slots[slots] != request.expected_slots(len(slots)))
+        if wrong.size:
+            position = int(wrong[0])
+            state = "was never written" if self._slots[slots[position]] == _EMPTY else "holds another prefix"
+            raise FakeExecutorError(f"{request}: slot {slots[position]} at position {position} {state}")
+
+    def _sample(self, request: "_FakeRequest", result: ModelRunnerOutput) -> None:
+        last_slot = request.find_slots(len(request.token_ids), self._block_size)[-1]
+        token_id = _to_token(int(self._slots[last_slot]), self._model_info.vocab_size)
+        script = self._scripted_tokens.get(request.request_id, ())
+        num_output_tokens = len(request.token_ids) - request.num_prompt_tokens
+        if num_output_tokens < len(script):
+            token_id = script[num_output_tokens]
+        request.token_ids.append(token_id)
+        result.sampled_token_ids[request.request_id] = [token_id]
+        if request.num_logprobs is not None:
+            result.logprobs[request.request_id] = _make_logprobs(token_id, request.num_logprobs)
+        if request.request_id in self._nan_request_ids:
+            result.num_nans_in_logits[request.request_id] = self._model_info.vocab_size
+
+
+class _FakeRequest:
+    """What the executor keeps of a request, its token ids grown by what it samples."""
+
+    def __init__(self, new: NewRequest) -> None:
+        self.request_id = new.request_id
+        self.token_ids = new.token_ids
+        self.num_prompt_tokens = new.num_prompt_tokens
+        self.num_logprobs = new.sampling_params.logprobs
+        self.block_ids = list(new.block_ids)
+        self.num_computed_tokens = new.num_computed_tokens
+        self._expected: list[int] = []
+
+    def __repr__(self) -> str:
+        progress = f"{self.num_computed_tokens} of {len(self.token_ids)} tokens computed"
+        return f"{self.request_id} ({progress}, blocks {self.block_ids})"
+
+    def update(self, cached: CachedRequest) -> None:
+        if cached.num_computed_tokens != self.num_computed_tokens:
+            raise FakeExecutorError(f"{self}: the scheduler counts {cached.num_computed_tokens} computed")
+        self.block_ids += cached.new_block_ids
+
+    def find_slots(self, count: int, block_size: int) -> NDArray[np.int64]:
+        """Where the first ``count`` tokens are, int64 [count]."""
+        if count > len(self.block_ids) * block_size or 0 in self.block_ids:
+            raise FakeExecutorError(f"{self}: no place for {count} tokens in blocks of {block_size}")
+        positions = np.arange(count)
+        return np.asarray(self.block_ids)[positions // block_size] * block_size + positions % block_size
+
+    def expected_slots(self, count: int) -> list[int]:
+        """What the first ``count`` slots must hold."""
+        known = len(self._expected)
+        self._expected += _hash_prefix(self.token_ids[known:count], self._expected[-1] if known else 0)
+        return self._expected[:count]
+
+
+def _hash_prefix(token_ids: Sequence[int], before: int) -> list[int]:
+    """One hash per token, each of the one before it and its token."""
+    hashes = []
+    for token_id in token_ids:
+        before = ((before ^ (token_id + 1)) * 0x5851F42D4C957F2D + 0x14057B7EF767814F) & _MASK
+        hashes.append(before)
+    return hashes
+
+
+def _to_token(prefix_hash: int, vocab_size: int) -> int:
+    return (prefix_hash >> 24) % vocab_size
+
+
+def _make_logprobs(token_id: int, num_logprobs: int) -> LogprobsLists:
+    """One row: the sampled token, then ``num_logprobs`` others, each half as likely as the one before."""
+    columns = np.arange(num_logprobs + 1)
+    return LogprobsLists(
+        token_ids=(token_id + columns).astype(np.int32)[None],
+        logprobs=(-np.log(2.0) * (columns + 1)).astype(np.float32)[None],
+        ranks=np.ones(1, dtype=np.int64),
+    )

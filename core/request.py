@@ -1,0 +1,134 @@
+"""One request as the engine sees it, from the input thread to its last token."""
+
+import enum
+import hashlib
+import time
+
+from core.block_hash import BlockHash
+from core.block_pool import Block
+from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
+from core.wire.sampling_params import SamplingParams
+
+_SEED_BITS = 63
+"""Seeds stay non-negative in a signed 64-bit integer, which is what model runners compute with."""
+
+
+class RequestStatus(enum.Enum):
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    PREEMPTED = enum.auto()
+    FINISHED = enum.auto()
+
+
+class Request:
+    """A checked request and its progress. The input thread makes it; from then on the busy loop owns it.
+
+    ``max_num_tokens`` bounds prompt plus output: the engine's limit, or ``max_tokens`` if that comes first.
+    ``num_computed_tokens`` counts the tokens whose keys and values are in ``blocks``.
+    """
+
+    __slots__ = (
+        "abort_immediately",
+        "block_hashes",
+        "blocks",
+        "cache_root",
+        "client_index",
+        "eos_token_id",
+        "events",
+        "finish_reason",
+        "max_num_tokens",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_remembered_blocks",
+        "prefill_reported",
+        "request_id",
+        "sampling_params",
+        "seed",
+        "status",
+        "stop_token_ids",
+        "token_ids",
+        "trace_headers",
+    )
+
+    def __init__(
+        self, message: EngineCoreRequest, params: SamplingParams, engine_seed: int, max_num_tokens: int
+    ) -> None:
+        self.request_id = message.request_id
+        self.client_index = message.client_index
+        self.trace_headers = message.trace_headers
+        self.sampling_params = params
+        self.seed = choose_seed(params.seed, engine_seed, message.request_id)
+        self.eos_token_id = params.eos_token_id
+        self.stop_token_ids = frozenset(params.stop_token_ids or ())
+
+        self.token_ids = list(message.prompt_token_ids or ())
+        self.num_prompt_tokens = len(self.token_ids)
+        wanted = self.num_prompt_tokens + params.max_tokens if params.max_tokens is not None else max_num_tokens
+        self.max_num_tokens = min(wanted, max_num_tokens)
+        self.abort_immediately = message.abort_immediately
+
+        self.status = RequestStatus.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.events: list[EngineCoreEvent] = []
+        self.num_preemptions = 0
+        self.prefill_reported = False
+
+        self.num_computed_tokens = 0
+        self.num_cached_tokens = 0
+        self.blocks: list[Block] = []
+        self.cache_root: BlockHash = b""
+        self.block_hashes: list[BlockHash] = []
+        self.num_remembered_blocks = 0
+
+    def __repr__(self) -> str:
+        progress = f"{self.num_computed_tokens}/{self.num_tokens} tokens computed, {self.num_prompt_tokens} of prompt"
+        return f"Request({self.request_id!r}, {self.status.name}, {progress})"
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self.token_ids[: self.num_prompt_tokens]
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    def record(self, event: EventType) -> None:
+        self.events.append(EngineCoreEvent(event, time.monotonic()))
+
+    def take_events(self) -> list[EngineCoreEvent] | None:
+        """What happened since the last output, or None."""
+        events, self.events = self.events, []
+        return events or None
+
+    def take_prefill_stats(self) -> PrefillStats | None:
+        """The token counts of the prefill, once."""
+        if self.prefill_reported:
+            return None
+        self.prefill_reported = True
+        return PrefillStats(
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_computed_tokens=self.num_prompt_tokens - self.num_cached_tokens,
+            num_cached_tokens=self.num_cached_tokens,
+            num_local_cached_tokens=self.num_cached_tokens,
+        )
+
+
+def choose_seed(own_seed: int | None, engine_seed: int, request_id: str) -> int:
+    """The seed of a request's draws, in [0, 2**63). Without its own (None or -1) it follows from its id.
+
+    So a request that is sent again under its id, to this core or to its successor, draws the same tokens again.
+    """
+    if own_seed is None or own_seed == -1:
+        text = f"{engine_seed}:{request_id}".encode("utf-8", "surrogatepass")
+        own_seed = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return own_seed % (1 << _SEED_BITS)

@@ -1,0 +1,78 @@
+"""What a request must satisfy before the engine takes it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.wire.messages import EngineCoreRequest
+from core.wire.sampling_params import SamplingParams, Violation, find_violations
+
+# To ignore one of these would give an answer that looks right and is not.
+_UNSUPPORTED = ("mm_features", "pooling_params", "lora_request", "prompt_embeds", "prompt_is_token_ids", "resumable")
+_UNSUPPORTED_SAMPLING = ("structured_outputs", "prompt_logprobs", "logprob_token_ids", "thinking_token_budget")
+
+
+class RequestError(ValueError):
+    """A request that cannot be served as it is. ``violations`` names each field, its value and its bound."""
+
+    def __init__(self, *violations: Violation) -> None:
+        super().__init__("; ".join(f"{field} {description}" for field, description in violations))
+        self.violations = violations
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """``max_cached_tokens``: how many tokens' keys and values fit when one request has the whole KV cache."""
+
+    max_model_len: int
+    vocab_size: int
+    max_cached_tokens: int
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Of prompt and output together. The last token is never computed, so it needs no place in the KV cache."""
+        return min(self.max_model_len, self.max_cached_tokens + 1)
+
+
+def check_request(request: EngineCoreRequest, limits: RequestLimits) -> SamplingParams:
+    """The request's sampling parameters. Raises RequestError with everything that is wrong."""
+    violations = list(_find_request_violations(request, limits))
+    if violations or request.sampling_params is None:
+        raise RequestError(*violations)
+    return request.sampling_params
+
+
+def _find_request_violations(request: EngineCoreRequest, limits: RequestLimits) -> Iterator[Violation]:
+    for field in _UNSUPPORTED:
+        if getattr(request, field):
+            yield Violation(field, "is not supported by this engine")
+    yield from _prompt_violations(request.prompt_token_ids, limits)
+    if request.sampling_params is None:
+        yield Violation("sampling_params", "must be given")
+    else:
+        yield from _sampling_violations(request.sampling_params, limits.vocab_size)
+
+
+def _prompt_violations(prompt_token_ids: list[int] | None, limits: RequestLimits) -> Iterator[Violation]:
+    field = "prompt_token_ids"
+    if not prompt_token_ids:
+        yield Violation(field, "must hold at least one token")
+        return
+    length = len(prompt_token_ids)
+    if length >= limits.max_model_len:
+        bound = f"max_model_len ({limits.max_model_len}), which counts prompt and output"
+        yield Violation(field, f"must hold fewer tokens than {bound}, got {length}")
+    elif length > limits.max_cached_tokens:
+        yield Violation(field, f"must fit the KV cache of {limits.max_cached_tokens} tokens, got {length}")
+    if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= limits.vocab_size:
+        position, token_id = next((i, t) for i, t in enumerate(prompt_token_ids) if not 0 <= t < limits.vocab_size)
+        bound = f"[0, {limits.vocab_size - 1}]"
+        yield Violation(field, f"must be in {bound}, got {token_id} at position {position}")
+
+
+def _sampling_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
+    for field in _UNSUPPORTED_SAMPLING:
+        if getattr(params, field) is not None:
+            yield Violation(field, "is not supported by this engine")
+    if params.n > 1:
+        yield Violation("n", f"must be 1: the front end sends one request per sequence, got {params.n}")
+    yield from find_violations(params, vocab_size)

@@ -1,0 +1,286 @@
+"""Which requests run in the next step, and what the step's result means for them.
+
+A request waits, runs, and may be preempted: its blocks go to an older request, and it starts over at the head of the
+queue with the tokens it has. There is no prefill phase: every running request is computed up to its last token as far
+as the step's token budget goes, oldest first.
+
+``schedule`` and ``update_from_output`` are separate calls, and only the scheduler output passes from one to the other.
+"""
+
+import enum
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Literal
+
+from core.config import SchedulerConfig
+from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
+from core.kv_cache import KVCache
+from core.request import Request, RequestStatus
+from core.request_limits import RequestError
+from core.stop import find_stop
+from core.wire.messages import EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
+from core.wire.sampling_params import Violation
+
+logger = logging.getLogger(__name__)
+
+PauseMode = Literal["abort", "wait", "keep"]
+Outputs = dict[int, EngineCoreOutputs]
+"""One message per front end, by client index."""
+
+
+class PauseState(enum.Enum):
+    """What a pause holds back: nothing, requests that do not run yet, or every request."""
+
+    UNPAUSED = enum.auto()
+    PAUSED_NEW = enum.auto()
+    PAUSED_ALL = enum.auto()
+
+
+class Scheduler:
+    """First come, first served, over one KV cache. Owned by the busy loop: no locks."""
+
+    def __init__(self, config: SchedulerConfig, kv_cache: KVCache, vocab_size: int) -> None:
+        self.kv_cache = kv_cache
+        self.requests: dict[str, Request] = {}
+        self.waiting: OrderedDict[str, Request] = OrderedDict()
+        self.running: list[Request] = []
+        self.num_preemptions = 0
+        self.pause_state = PauseState.UNPAUSED
+        self._config = config
+        self._vocab_size = vocab_size
+        # Not told yet: to the model runner, to the front ends, to anyone.
+        self._forgotten_ids: list[str] = []
+        self._pending_outputs: Outputs = {}
+        self._has_unreported_finish = False
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {self.num_preemptions} preemptions"
+        return f"Scheduler({counts}, {self.pause_state.name}, {self.kv_cache})"
+
+    def has_work(self) -> bool:
+        """Whether a step would do anything: compute, or report what has finished since the last one."""
+        if self.pause_state is PauseState.UNPAUSED:
+            return bool(self.requests) or self._has_unreported_finish
+        runs_on = self.pause_state is PauseState.PAUSED_NEW and bool(self.running)
+        return runs_on or self._has_unreported_finish
+
+    def add_request(self, request: Request) -> None:
+        """Queue ``request``. Raises RequestError if a live request has its id."""
+        request_id = request.request_id
+        if request_id in self.requests:
+            raise RequestError(Violation("request_id", f"must not be that of a live request, got {request_id!r}"))
+        request.record(EventType.QUEUED)
+        self.requests[request_id] = self.waiting[request_id] = request
+
+    def abort_requests(self, request_ids: Iterable[str]) -> None:
+        """Drop these requests without an output; unknown and finished ones are ignored."""
+        for request_id in request_ids:
+            if (request := self.requests.get(request_id)) is not None:
+                self._finish(request, FinishReason.ABORT)
+        self._drop_finished()
+
+    def abort_all(self) -> Outputs:
+        """End every request with a final ABORT output, named in ``finished_requests`` as well."""
+        outputs, self._pending_outputs = self._pending_outputs, {}
+        for request in list(self.requests.values()):
+            self._finish(request, FinishReason.ABORT)
+            message = outputs.setdefault(request.client_index, EngineCoreOutputs())
+            message.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))
+            message.finished_requests = [*(message.finished_requests or ()), request.request_id]
+        self._drop_finished()
+        return outputs
+
+    def pause(self, mode: PauseMode) -> None:
+        """Start nothing new; what runs may end ("wait"), is frozen ("keep") or aborted with the next step ("abort")."""
+        self.pause_state = PauseState.PAUSED_ALL if mode == "keep" else PauseState.PAUSED_NEW
+        if mode == "abort":
+            self._pending_outputs = self.abort_all()
+
+    @property
+    def is_paused(self) -> bool:
+        return self.pause_state is not PauseState.UNPAUSED
+
+    def resume(self) -> None:
+        self.pause_state = PauseState.UNPAUSED
+
+    def reset_prefix_cache(self, reset_running_requests: bool) -> bool:
+        """Forget every cached prefix; False, and nothing forgotten, while requests hold blocks.
+
+        ``reset_running_requests``: preempt those first, so that they start over from an empty cache.
+        """
+        while reset_running_requests and self.running:
+            self._preempt(self.running.pop())
+        if not self.kv_cache.reset():
+            logger.warning("prefix cache not reset: %d running requests hold blocks", len(self.running))
+            return False
+        return True
+
+    def schedule(self) -> SchedulerOutput:
+        """The next step. What the runner was to forget, and what was to be reported, goes out with it."""
+        output = SchedulerOutput(new_requests=[], cached_requests=[], num_scheduled_tokens={}, finished_request_ids=[])
+        if self.pause_state is not PauseState.PAUSED_ALL:
+            num_preemptions = self.num_preemptions
+            budget = self._schedule_running(output, self._config.max_num_batched_tokens)
+            # Who is admitted now would only take the blocks that were just found to be too few.
+            if self.pause_state is PauseState.UNPAUSED and self.num_preemptions == num_preemptions:
+                self._schedule_waiting(output, budget)
+        output.finished_request_ids, self._forgotten_ids = self._forgotten_ids, []
+        self._has_unreported_finish = False
+        return output
+
+    def update_from_output(self, scheduled: SchedulerOutput, result: ModelRunnerOutput) -> Outputs:
+        """Advance the scheduled requests by ``result``; the messages to send, statistics in one of them."""
+        outputs, self._pending_outputs = self._pending_outputs, {}
+        for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
+            request = self.requests.get(request_id)
+            if request is None:  # aborted while the model ran
+                continue
+            output = self._advance(request, num_tokens, result)
+            if output is not None:
+                message = outputs.get(request.client_index)
+                if message is None:
+                    message = outputs[request.client_index] = EngineCoreOutputs()
+                message.outputs.append(output)
+        self._drop_finished()
+        stats_client = next(iter(outputs), 0)
+        outputs.setdefault(stats_client, EngineCoreOutputs()).scheduler_stats = self._make_stats()
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Raise RuntimeError, with the numbers, if blocks or requests have leaked."""
+        if len(self.requests) != len(self.waiting) + len(self.running):
+            raise RuntimeError(f"{len(self.requests)} requests, {self}")
+        self.kv_cache.check_integrity(self.requests.values())
+
+    def _schedule_running(self, output: SchedulerOutput, budget: int) -> int:
+        """Give each running request its tokens, the oldest first; the budget that is left."""
+        position = 0
+        while position < len(self.running) and budget > 0:
+            request = self.running[position]
+            num_tokens = min(request.num_tokens - request.num_computed_tokens, budget)
+            block_ids = self._grow(request, num_tokens)
+            if block_ids is None:
+                break
+            output.cached_requests.append(CachedRequest(request.request_id, block_ids, request.num_computed_tokens))
+            output.num_scheduled_tokens[request.request_id] = num_tokens
+            budget -= num_tokens
+            position += 1
+        return budget
+
+    def _grow(self, request: Request, num_tokens: int) -> list[int] | None:
+        """Blocks for ``num_tokens`` more, taken from the youngest if need be; None if that is ``request`` itself."""
+        while (block_ids := self.kv_cache.grow(request, num_tokens)) is None:
+            youngest = self.running.pop()
+            self._preempt(youngest)
+            if youngest is request:
+                return None
+        return block_ids
+
+    def _preempt(self, request: Request) -> None:
+        self.kv_cache.release(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_preemptions += 1
+        request.record(EventType.PREEMPTED)
+        self.waiting[request.request_id] = request
+        self.waiting.move_to_end(request.request_id, last=False)
+        self._forgotten_ids.append(request.request_id)
+        self.num_preemptions += 1
+
+    def _schedule_waiting(self, output: SchedulerOutput, budget: int) -> None:
+        """Admit requests in their order until one does not fit."""
+        while self.waiting and budget > 0 and len(self.running) < self._config.max_num_seqs:
+            request = next(iter(self.waiting.values()))
+            if not self.kv_cache.admit(request):
+                break
+            del self.waiting[request.request_id]
+            self.running.append(request)
+            request.status = RequestStatus.RUNNING
+            request.record(EventType.SCHEDULED)
+            if request.num_preemptions == 0:
+                request.num_cached_tokens = request.num_computed_tokens
+            num_tokens = min(request.num_tokens - request.num_computed_tokens, budget)
+            output.new_requests.append(_make_new_request(request))
+            output.num_scheduled_tokens[request.request_id] = num_tokens
+            budget -= num_tokens
+
+    def _advance(self, request: Request, num_tokens: int, result: ModelRunnerOutput) -> EngineCoreOutput | None:
+        """What the step gave ``request``; None while its prefill is incomplete."""
+        request.num_computed_tokens += num_tokens
+        if request.num_computed_tokens < request.num_tokens:
+            self.kv_cache.remember(request)
+            return None
+        num_nans = result.num_nans_in_logits.get(request.request_id, 0)
+        if num_nans:
+            return self._fail(request, f"{num_nans} NaN in its logits", num_nans)
+        (token_id,) = result.sampled_token_ids[request.request_id]
+        if not 0 <= token_id < self._vocab_size:
+            return self._fail(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
+        self.kv_cache.remember(request)
+        return self._append(request, token_id, result)
+
+    def _append(self, request: Request, token_id: int, result: ModelRunnerOutput) -> EngineCoreOutput:
+        request.token_ids.append(token_id)
+        output = _make_output(request, [token_id])
+        output.new_logprobs = result.logprobs.get(request.request_id)
+        stop = find_stop(request)
+        if stop is not None:
+            self._finish(request, stop.finish_reason)
+            output.finish_reason, output.stop_reason = stop
+        return output
+
+    def _fail(self, request: Request, cause: str, num_nans: int = 0) -> EngineCoreOutput:
+        """End one request as ERROR. Its keys and values may be what is wrong, so nobody shall find them."""
+        logger.error("request %s failed: %s", request.request_id, cause)
+        self.kv_cache.forget(request)
+        self._finish(request, FinishReason.ERROR)
+        output = _make_output(request)
+        output.num_nans_in_logits = num_nans
+        return output
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        """Forget ``request``. Whoever calls this calls ``_drop_finished`` when done."""
+        if request.status is RequestStatus.RUNNING:
+            self._forgotten_ids.append(request.request_id)
+        else:
+            del self.waiting[request.request_id]
+        request.status = RequestStatus.FINISHED
+        request.finish_reason = reason
+        self.kv_cache.release(request)
+        del self.requests[request.request_id]
+        self._has_unreported_finish = True
+
+    def _drop_finished(self) -> None:
+        if self._has_unreported_finish:
+            self.running = [request for request in self.running if request.status is RequestStatus.RUNNING]
+
+    def _make_stats(self) -> SchedulerStats:
+        return SchedulerStats(
+            num_running_reqs=len(self.running),
+            num_waiting_reqs=len(self.waiting),
+            kv_cache_usage=self.kv_cache.usage,
+            prefix_cache_stats=self.kv_cache.take_stats(),
+        )
+
+
+def _make_new_request(request: Request) -> NewRequest:
+    return NewRequest(
+        request_id=request.request_id,
+        token_ids=request.token_ids.copy(),
+        num_prompt_tokens=request.num_prompt_tokens,
+        sampling_params=request.sampling_params,
+        seed=request.seed,
+        block_ids=[block.block_id for block in request.blocks],
+        num_computed_tokens=request.num_computed_tokens,
+    )
+
+
+def _make_output(request: Request, new_token_ids: list[int] | None = None) -> EngineCoreOutput:
+    return EngineCoreOutput(
+        request_id=request.request_id,
+        new_token_ids=new_token_ids or [],
+        finish_reason=request.finish_reason,
+        events=request.take_events(),
+        trace_headers=request.trace_headers,
+        prefill_stats=request.take_prefill_stats(),
+    )
