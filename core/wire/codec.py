@@ -8,13 +8,15 @@ Encoders and decoders are not thread-safe: each thread owns its own.
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from core.wire.place import name_place
 from core.wire.tensor import Tensor, storage_dtype
 
 Frame = bytes | bytearray | memoryview
@@ -23,7 +25,13 @@ T = TypeVar("T")
 INLINE_BELOW_BYTES = 256
 """Arrays smaller than this travel inside the document (vLLM's VLLM_MSGPACK_ZERO_COPY_THRESHOLD)."""
 RAW_VIEW = 3
+MAX_DIMENSIONS = 64
+"""Of an array (numpy's own bound)."""
+MAX_ERROR_CHARS = 500
+"""Errors quote what was received, which may be of any length."""
 _PICKLES = {1: "pickle", 2: "cloudpickle"}
+# Numbers and booleans only: numpy reads a whole language here, of which it evaluates some as Python.
+_ARRAY_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")
 
 
 class WireError(Exception):
@@ -69,10 +77,14 @@ class Encoder:
 
 
 class Decoder(Generic[T]):
-    """Turns frames back into a message of one type. Arrays are views of the frames and keep them alive."""
+    """Turns frames back into a message of one type. Arrays are views of the frames and keep them alive.
 
-    def __init__(self, message_type: type[T]) -> None:
-        self._name = message_type.__name__
+    ``name`` stands for the message in errors; the type's own name unless given.
+    """
+
+    def __init__(self, message_type: type[T], name: str | None = None) -> None:
+        self._type = message_type
+        self._name = name or message_type.__name__
         self._decoder = msgspec.msgpack.Decoder(message_type, dec_hook=self._decode_custom, ext_hook=_decode_extension)
         self._frames: Sequence[Frame] = ()
 
@@ -84,23 +96,21 @@ class Decoder(Generic[T]):
         try:
             return self._decoder.decode(frames[0])
         except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise WireError(f"{self._name}: {error}") from error
+            raise WireError(name_place(self._name, self._type, str(error))[:MAX_ERROR_CHARS]) from error
         finally:
             self._frames = ()
 
     def _decode_custom(self, expected: type, value: Any) -> object:
         expected = getattr(expected, "__origin__", expected)
         if expected is np.ndarray:
-            return self._decode_array(value, np.dtype)
+            return self._decode_array(value, _array_dtype)
         if expected is Tensor:
             return Tensor(self._decode_array(value, storage_dtype), value[0])
         raise TypeError(f"no decoding for {expected}")
 
-    def _decode_array(self, value: Any, to_dtype: Any) -> NDArray[Any]:
+    def _decode_array(self, value: Any, to_dtype: Callable[[str], np.dtype[Any]]) -> NDArray[Any]:
         name, shape, data = _checked_array_head(value)
         dtype = to_dtype(name)
-        if dtype.hasobject:
-            raise ValueError(f"arrays of objects are refused, got dtype {name!r}")
         raw = self._array_bytes(data)
         expected_bytes = math.prod(shape) * dtype.itemsize
         if len(raw) != expected_bytes:
@@ -116,6 +126,12 @@ class Decoder(Generic[T]):
         return memoryview(self._frames[data]).cast("B")
 
 
+def _array_dtype(name: str) -> np.dtype[Any]:
+    if not _ARRAY_DTYPE.fullmatch(name):
+        raise ValueError(f"array dtype must be a number or boolean such as '<f4', got {name!r}")
+    return np.dtype(name)
+
+
 def _checked_array_head(value: Any) -> tuple[str, list[int], Any]:
     """``value`` as (dtype, shape, data), or ValueError."""
     if not isinstance(value, list) or len(value) != 3:
@@ -123,8 +139,10 @@ def _checked_array_head(value: Any) -> tuple[str, list[int], Any]:
     name, shape, data = value
     if not isinstance(name, str):
         raise ValueError(f"array dtype must be a string, got {name!r}")
-    if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise ValueError(f"array shape must be a list of sizes >= 0, got {shape!r}")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"array shape must be a list of at most {MAX_DIMENSIONS} sizes")
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"array sizes must be integers >= 0, got {shape!r}")
     return name, shape, data
 
 
