@@ -41,10 +41,14 @@ class AsyncStream(StreamEvents):
         return self
 
     async def __anext__(self) -> Delta:
-        with readable_errors(self._address):
-            async for response in self._call:
-                if (delta := self._record(response)) is not None:
-                    return delta
+        try:
+            with readable_errors(self._address):
+                async for response in self._call:
+                    if (delta := self._record(response)) is not None:
+                        return delta
+        except asyncio.CancelledError:
+            if not self.cancelled or _current_task_is_cancelled():
+                raise
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:
@@ -146,3 +150,8 @@ class AsyncClient:
 
     async def __aexit__(self, *_exc_info: object) -> None:
         await self.close()
+
+
+def _current_task_is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -84,12 +84,11 @@ def generate_request(text: str | None, options: GenerateOptions) -> pb.GenerateR
     if unknown := options.keys() - GenerateOptions.__annotations__.keys():
         raise TypeError(f"unknown option {min(unknown)!r}")
     given = {name: value for name, value in options.items() if value is not None}
-    return pb.GenerateRequest(
-        sampling_params=_message(sampling_pb.SamplingParams, _sampling_fields(_part(given, _SAMPLING))),
-        output_options=_message(pb.OutputOptions, _output_fields(_part(given, _OUTPUT))),
-        **_prompt(text, **_part(given, _PROMPT)),
-        **_part(given, _REQUEST),
-    )
+    parts = {
+        "sampling_params": _message(sampling_pb.SamplingParams, _sampling_fields(_part(given, _SAMPLING))),
+        "output_options": _message(pb.OutputOptions, _output_fields(_part(given, _OUTPUT))),
+    }
+    return _message(pb.GenerateRequest, _prompt(text, **_part(given, _PROMPT)) | _part(given, _REQUEST) | parts)
 
 
 def tokenize_request(

@@ -1,0 +1,97 @@
+"""The commands `sluicegate generate` and `sluicegate chat`."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from sluicegate_client.channel import DEFAULT_ADDRESS
+from sluicegate_client.client import Client
+from sluicegate_client.conversation import Conversation
+from sluicegate_client.errors import SluicegateError
+from sluicegate_client.responses import FinishReason
+from sluicegate_client.terminal import print_figures, print_stream
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a shell."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_OPTIONS = [
+    click.option(
+        "--address",
+        default=DEFAULT_ADDRESS,
+        show_default=True,
+        envvar="SLUICEGATE_ADDRESS",
+        show_envvar=True,
+        help="Where the server is: HOST:PORT or unix:/path.",
+    ),
+    click.option("--timeout", type=float, metavar="SECONDS", help="Give up after this time."),
+    click.option("--system", metavar="TEXT", help="System message of the chat."),
+    click.option("--max-tokens", type=int, default=512, show_default=True, help="Most tokens to generate."),
+    click.option("--temperature", type=float, help="0 is greedy."),
+    click.option("--top-p", type=float),
+    click.option("--top-k", type=int),
+    click.option("--min-p", type=float),
+    click.option("--seed", type=int, help="Makes the answer repeatable."),
+    click.option("--presence-penalty", type=float),
+    click.option("--frequency-penalty", type=float),
+    click.option("--repetition-penalty", type=float),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End where this appears; may be repeated."),
+    click.option("--ignore-eos", is_flag=True, default=None, help="Go on after the end-of-sequence token."),
+]
+
+
+def _request_options(command: _Command) -> _Command:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("prompt")
+@click.option("--chat", is_flag=True, help="Send the prompt as a chat message; implied by --system.")
+@_request_options
+def generate(prompt: str, chat: bool, system: str | None, address: str, **options: Any) -> None:
+    """Continue PROMPT (- reads it from standard input), streaming to the terminal.
+
+    The text goes to standard output; usage, time to first token (TTFT) and tokens/s after it to standard error. Exit
+    code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if chat or system is not None:
+        turns = [("system", system), ("user", text)]
+        options["chat"] = [{"role": role, "content": content} for role, content in turns if content is not None]
+    with _exit_codes(), Client(address) as client:
+        _generate(client, None if "chat" in options else text, options)
+
+
+def _generate(client: Client, text: str | None, options: dict[str, Any]) -> None:
+    with client.stream(text, **options) as stream:
+        answer = print_stream(stream)
+    if answer.interrupted:
+        sys.exit(INTERRUPTED)
+    if stream.usage is not None:
+        print_figures(stream.usage, answer.speed)
+    if (reason := stream.finished[0].finish_reason) in (FinishReason.ABORT, FinishReason.ERROR):
+        raise click.ClickException(f"the server ended the request early: {reason}")
+
+
+@click.command()
+@_request_options
+def chat(system: str | None, address: str, **options: Any) -> None:
+    """Talk to the model. Ctrl-C stops an answer, Ctrl-D leaves, /reset forgets the conversation."""
+    with _exit_codes(), Client(address) as client:
+        Conversation(client, system, options).run()
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    try:
+        yield
+    except SluicegateError as error:
+        raise click.ClickException(str(error)) from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error

@@ -1,0 +1,24 @@
+"""The command `sluicegate`."""
+
+import click
+
+from service.cli.lazy_group import LazyCommand, LazyGroup
+
+_COMMANDS = {
+    "serve": LazyCommand("service.cli.serve:serve", "Serve a model: gateway and core."),
+    "gateway": LazyCommand("service.cli.gateway:gateway", "Run the gateway alone; cores connect to it."),
+    "core": LazyCommand("service.cli.core:core", "Run an engine core alone; it connects to a gateway."),
+    "pull": LazyCommand("service.cli.pull:pull", "Fetch a model into the cache."),
+    "generate": LazyCommand("sluicegate_client.cli:generate", "Continue a prompt, streaming to the terminal."),
+    "chat": LazyCommand("sluicegate_client.cli:chat", "Talk to the model."),
+    "bench": LazyCommand("bench.cli:bench", "Put load on a server and report its speed."),
+}
+
+
+@click.group(cls=LazyGroup, commands_by_name=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sluicegate", prog_name="sluicegate")
+def main() -> None:
+    """LLM inference over gRPC.
+
+    Start with `sluicegate serve`, then talk to it with `sluicegate chat`.
+    """
