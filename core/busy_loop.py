@@ -1,0 +1,133 @@
+"""The busy loop: between two steps it takes what the input thread has put in, and never waits while there is work."""
+
+import logging
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from core.engine_interface import Engine
+from core.intake import AddedRequest, InputQueue, OutputQueue
+from core.replies import finish_reply, utility_failure, utility_reply
+from core.shutdown import Shutdown, ShutdownState
+from core.wire.messages import EngineCoreOutputs, FinishReason, RequestType, UtilityCall
+
+logger = logging.getLogger(__name__)
+
+NOTHING_RAN_SLEEP_S = 0.001
+"""Between two steps of which the first found nothing to run, though there are requests: lets the IO threads in."""
+
+
+class EngineFailedError(Exception):
+    """The core cannot go on: its executor or one of its threads is gone."""
+
+
+class BusyLoop:
+    """Owns the engine. Everything here runs on one thread; only the queues are shared."""
+
+    def __init__(self, engine: Engine, input_queue: InputQueue, output_queue: OutputQueue, shutdown: Shutdown) -> None:
+        self._engine = engine
+        self._input_queue = input_queue
+        self._output_queue = output_queue
+        self._shutdown = shutdown
+
+    def run(self) -> None:
+        """Return when a shutdown is complete. Any exception is fatal."""
+        while self._handle_shutdown():
+            self._process_input_queue()
+            self._process_engine_step()
+
+    def finish(self) -> None:
+        """End what is left, once no more input can come: everything accepted gets its final output."""
+        self._take_waiting_input()
+        self._abort_all()
+
+    def _handle_shutdown(self) -> bool:
+        """Whether the loop goes on."""
+        if not self._shutdown.requested:
+            return True
+        if self._shutdown.state is ShutdownState.REQUESTED:
+            self._shutdown.begin()
+            num_requests = self._engine.num_unfinished_requests()
+            logger.info("shutting down, %d requests, %g s to finish", num_requests, self._shutdown.timeout_s)
+        if self._shutdown.overdue:
+            self._abort_all()
+        return self._engine.has_requests()
+
+    def _process_input_queue(self) -> None:
+        while not self._engine.has_requests() and not self._shutdown.requested:
+            if self._input_queue.empty():
+                self._forget_aborts()
+            self._dispatch(*self._input_queue.get())
+        self._take_waiting_input()
+
+    def _take_waiting_input(self) -> None:
+        # Counted first: a flood of input must not keep the next step from coming.
+        for _ in range(self._input_queue.qsize()):
+            self._dispatch(*self._input_queue.get())
+
+    def _forget_aborts(self) -> None:
+        """Without requests there is nothing to abort, and each abort is in the input queue too."""
+        with self._engine.aborts_queue.mutex:
+            self._engine.aborts_queue.queue.clear()
+
+    def _process_engine_step(self) -> None:
+        outputs, has_run = self._engine.step()
+        self._send(outputs)
+        if not has_run and self._engine.has_requests():
+            time.sleep(NOTHING_RAN_SLEEP_S)
+
+    def _dispatch(self, request_type: RequestType, payload: Any) -> None:
+        match request_type:
+            case RequestType.ADD:
+                self._add(payload)
+            case RequestType.ABORT:
+                self._engine.abort_requests(payload)
+            case RequestType.UTILITY:
+                self._call(payload)
+            case RequestType.EXECUTOR_FAILED:
+                raise EngineFailedError(payload)
+
+    def _add(self, added: AddedRequest) -> None:
+        if self._shutdown.requested:
+            self._reply(added.client_index, finish_reply(added.request_id, FinishReason.ABORT))
+            return
+        try:
+            self._engine.add_request(added.request)
+        except Exception as error:
+            if not isinstance(error, ValueError):
+                logger.exception("request %s could not be added", added.request_id)
+            self._reply(added.client_index, finish_reply(added.request_id, FinishReason.ERROR, str(error)))
+
+    def _call(self, call: UtilityCall) -> None:
+        if self._shutdown.requested:
+            self._reply(call.client_index, utility_failure(call.call_id, "Server shutting down"))
+            return
+        try:
+            result = self._engine.call_utility(call.method, call.args)
+        except Exception as error:
+            self._reply(call.client_index, utility_failure(call.call_id, str(error)))
+            return
+        if isinstance(result, Future):
+            result.add_done_callback(lambda future: self._reply_with(call, future))
+        else:
+            self._reply(call.client_index, utility_reply(call.call_id, result))
+
+    def _reply_with(self, call: UtilityCall, future: "Future[Any]") -> None:
+        """Answer ``call`` with a completed ``future``; from the thread that completed it."""
+        error = future.exception()
+        answer = utility_failure(call.call_id, str(error)) if error else utility_reply(call.call_id, future.result())
+        self._reply(call.client_index, answer)
+
+    def _abort_all(self) -> None:
+        outputs = self._engine.abort_all()
+        self._send(outputs)
+        if num_aborted := sum(len(client_outputs.outputs) for client_outputs in outputs.values()):
+            logger.info("aborted %d requests that were still running", num_aborted)
+
+    def _send(self, outputs: dict[int, EngineCoreOutputs]) -> None:
+        for client_index, client_outputs in outputs.items():
+            client_outputs.timestamp = client_outputs.timestamp or time.monotonic()
+            self._output_queue.put((client_index, client_outputs))
+
+    def _reply(self, client_index: int, reply: EngineCoreOutputs) -> None:
+        self._output_queue.put((client_index, reply))

@@ -1,0 +1,53 @@
+"""What the core process asks of an engine: EngineCore fulfils it, and so does the null engine of the benchmarks."""
+
+import queue
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, EngineReadyResponse
+
+
+class Engine(Protocol):
+    """Everything runs on the busy-loop thread, but ``preprocess_add_request``, which runs on the input thread."""
+
+    aborts_queue: queue.Queue[list[str]]
+    """Ids to abort between a step's forward pass and its update; filled by the input thread."""
+
+    @property
+    def ready_response(self) -> EngineReadyResponse: ...
+
+    def preprocess_add_request(self, message: EngineCoreRequest, /) -> Any:
+        """``message`` validated and made into what ``add_request`` takes. Raises ValueError naming what is wrong."""
+        ...
+
+    def add_request(self, request: Any, /) -> None:
+        """Raises ValueError if the request cannot be taken (its id is live, it can never fit)."""
+        ...
+
+    def abort_requests(self, request_ids: list[str], /) -> None:
+        """Drop the requests, without an output. Unknown and finished ids are ignored."""
+        ...
+
+    def abort_all(self) -> dict[int, EngineCoreOutputs]:
+        """Finish every request as ABORT: the outputs that say so, per client index."""
+        ...
+
+    def has_requests(self) -> bool:
+        """Whether a step has something to do: requests to run, or finished ones to report."""
+        ...
+
+    def num_unfinished_requests(self) -> int: ...
+
+    def step(self) -> tuple[dict[int, EngineCoreOutputs], bool]:
+        """One step: its outputs per client index, and whether the model ran. An exception is fatal."""
+        ...
+
+    def call_utility(self, method: str, args: list[Any], /) -> Any:
+        """The result, or a Future of it. Raises an exception whose text is the answer."""
+        ...
+
+    def shutdown(self) -> None: ...
+
+
+EngineFactory = Callable[[Callable[[], None]], Engine]
+"""Loads a model. It is given what to call, from any thread, when the engine's executor is beyond repair."""

@@ -1,0 +1,125 @@
+"""What the input thread makes of a message: work for the busy loop, or an answer that says what is wrong with it.
+
+    type byte   payload
+    ADD ──────▶ decode ─▶ preprocess ─▶ input_queue          not possible: finish ERROR ─▶ output_queue
+    ABORT ────▶ decode ─▶ aborts_queue and input_queue
+    UTILITY ──▶ decode ─▶ input_queue                         not possible: failure ─────▶ output_queue
+    anything else, or nobody left to answer: counted, and logged now and then
+
+An abort takes both queues: the first lets a running step act on it, the second keeps it behind an ADD still waiting.
+"""
+
+import logging
+import queue
+from typing import Any, NamedTuple
+
+from core.engine_interface import Engine
+from core.logs import ThrottledLog
+from core.replies import finish_reply, utility_failure
+from core.wire.codec import Decoder, WireError
+from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, FinishReason, RequestType, UtilityCall
+from core.wire.salvage import salvage_call, salvage_request
+
+logger = logging.getLogger(__name__)
+
+InputQueue = queue.SimpleQueue[tuple[RequestType, Any]]
+OutputQueue = queue.SimpleQueue[tuple[int, EngineCoreOutputs] | bytes | None]
+"""(client index, outputs); ENGINE_CORE_DEAD, which is the last thing sent; None: stop."""
+
+
+class AddedRequest(NamedTuple):
+    """Payload of an ADD in the input queue: the engine's own request, and whom to tell if it cannot be added."""
+
+    request_id: str
+    client_index: int
+    request: Any
+
+
+class Intake:
+    """``take`` never raises: a message can end one request, never the thread."""
+
+    def __init__(self, engine: Engine, input_queue: InputQueue, output_queue: OutputQueue, num_clients: int) -> None:
+        self._engine = engine
+        self._input_queue = input_queue
+        self._output_queue = output_queue
+        self._num_clients = num_clients
+        self._request_decoder = Decoder(EngineCoreRequest, "ADD")
+        self._abort_decoder = Decoder(list[str], "ABORT")
+        self._call_decoder = Decoder(UtilityCall, "UTILITY")
+        self._dropped = ThrottledLog(logger)
+
+    @property
+    def num_dropped(self) -> int:
+        """Messages that nobody could be told about."""
+        return self._dropped.count
+
+    def take(self, from_client: int, frames: list[bytes]) -> None:
+        """Take one message, as it arrived on the input socket of ``from_client``."""
+        try:
+            self._dispatch(from_client, frames)
+        except WireError as error:
+            self._dropped.warning("dropped a message of client %d: %s", from_client, error)
+
+    def _dispatch(self, from_client: int, frames: list[bytes]) -> None:
+        if len(frames) < 2:
+            raise WireError(f"a message has a type and a payload, got {len(frames)} frame(s)")
+        match frames[0]:
+            case RequestType.ADD.value:
+                self._take_request(from_client, frames[1:])
+            case RequestType.ABORT.value:
+                self._take_abort(frames[1:])
+            case RequestType.UTILITY.value:
+                self._take_call(from_client, frames[1:])
+            case other:
+                raise WireError(f"no such type of message: {other[:8].hex()}")
+
+    def _take_request(self, from_client: int, frames: list[bytes]) -> None:
+        try:
+            message = self._request_decoder.decode(frames)
+        except WireError as error:
+            request_id, client_index = salvage_request(frames[0])
+            if request_id is None:
+                raise
+            self._refuse(request_id, self._answerable(client_index, from_client), error)
+        else:
+            self._preprocess(message, self._answerable(message.client_index, from_client))
+
+    def _preprocess(self, message: EngineCoreRequest, client_index: int) -> None:
+        message.client_index = client_index
+        try:
+            request = self._engine.preprocess_add_request(message)
+        except Exception as error:
+            if not isinstance(error, ValueError):
+                logger.exception("request %s could not be preprocessed", message.request_id)
+            self._refuse(message.request_id, client_index, error)
+        else:
+            added = AddedRequest(message.request_id, client_index, request)
+            self._input_queue.put((RequestType.ADD, added))
+
+    def _refuse(self, request_id: str, client_index: int, error: Exception) -> None:
+        logger.info("refused request %.100s: %s", request_id, error)
+        self._output_queue.put((client_index, finish_reply(request_id, FinishReason.ERROR, str(error))))
+
+    def _take_abort(self, frames: list[bytes]) -> None:
+        request_ids = self._abort_decoder.decode(frames)
+        self._engine.aborts_queue.put(request_ids)
+        self._input_queue.put((RequestType.ABORT, request_ids))
+
+    def _take_call(self, from_client: int, frames: list[bytes]) -> None:
+        try:
+            call = self._call_decoder.decode(frames)
+        except WireError as error:
+            call_id, client_index = salvage_call(frames[0])
+            if call_id is None:
+                raise
+            failure = utility_failure(call_id, str(error))
+            self._output_queue.put((self._answerable(client_index, from_client), failure))
+        else:
+            call.client_index = self._answerable(call.client_index, from_client)
+            self._input_queue.put((RequestType.UTILITY, call))
+
+    def _answerable(self, client_index: int | None, from_client: int) -> int:
+        """``client_index`` if there is such an output socket, else that of the client the message came from."""
+        if client_index is None or not 0 <= client_index < self._num_clients:
+            return from_client
+        return client_index

@@ -1,0 +1,143 @@
+"""EngineCoreProc: the engine-core process, from the first HELLO to the last output.
+
+ front end                                core process
+┌──────────┐  HELLO ─▶ ◀─ INIT   ┌──────────────────────────────────────────────────────────────┐
+│handshake │◀────────────────────│ main thread: greet, load the model, READY, then the busy loop │
+└──────────┘  READY              │                                                              │
+┌──────────┐  ADD ABORT UTILITY  │ input thread ─▶ input_queue  ─▶ ┌─────────────────────────┐  │
+│ ROUTER   │────────────────────▶│            └──▶ aborts_queue ─▶ │ handle_shutdown         │  │
+└──────────┘                     │                                 │ process_input_queue     │  │
+┌──────────┐  EngineCoreOutputs  │                                 │ process_engine_step     │  │
+│ PULL     │◀────────────────────│ output thread ◀─ output_queue ◀─└─────────────────────────┘  │
+└──────────┘  ENGINE_CORE_DEAD   │ watcher thread: signals, lifeline ─▶ WAKEUP in input_queue   │
+                                 └──────────────────────────────────────────────────────────────┘
+
+who            owns                                          may also touch
+main thread    engine, shutdown state                        the queues
+input thread   DEALER sockets, request decoders              engine.preprocess_add_request, the queues
+output thread  PUSH sockets, encoder                         output_queue; input_queue to abort what cannot be sent
+"""
+
+import contextlib
+import gc
+import logging
+import queue
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import setproctitle
+
+from core.busy_loop import BusyLoop
+from core.engine_interface import Engine, EngineFactory
+from core.intake import InputQueue, Intake, OutputQueue
+from core.io_threads import LINGER_MS, IOThreads
+from core.shutdown import CLEANUP_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
+from core.wire.handshake import CoreHandshake, HandshakeConfig
+from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, RequestType
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ProcessConfig:
+    """``lifeline_fd``: read end of a pipe that ends with the gateway; None: nobody's end is this core's end."""
+
+    handshake: HandshakeConfig
+    shutdown_timeout_s: float = 0.0
+    lifeline_fd: int | None = None
+
+
+class EngineCoreProc:
+    """One engine between its queues. ``run`` is the process's life; ``wake`` and ``fail`` may come from any thread."""
+
+    def __init__(self, handshake: HandshakeConfig, build_engine: EngineFactory, shutdown: Shutdown) -> None:
+        self._handshake = handshake
+        self._build_engine = build_engine
+        self._shutdown = shutdown
+        self._input_queue: InputQueue = queue.SimpleQueue()
+        self._output_queue: OutputQueue = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Serve until a shutdown is complete.
+
+        Raises HandshakeError without a front end, SystemExit if a signal ends the load, and whatever ends the engine,
+        after every front end was told ENGINE_CORE_DEAD.
+        """
+        with contextlib.ExitStack() as cleanup:
+            with CoreHandshake(self._handshake) as handshake:
+                addresses = handshake.greet()
+                engine = self._load_engine()
+                cleanup.callback(engine.shutdown)
+                io = cleanup.enter_context(self._io_threads(engine, addresses))
+                handshake.say_ready()
+            self._serve(engine, io)
+
+    def wake(self) -> None:
+        """Let the busy loop look at the shutdown state."""
+        self._input_queue.put((RequestType.WAKEUP, None))
+
+    def fail(self, reason: str) -> None:
+        """The core cannot go on: end it as if a step had raised."""
+        self._input_queue.put((RequestType.EXECUTOR_FAILED, reason))
+
+    def _load_engine(self) -> Engine:
+        logger.info("loading the engine")
+        try:
+            return self._build_engine(lambda: self.fail("the executor failed"))
+        except Exception:
+            logger.exception("the engine failed to start")
+            raise
+
+    @contextlib.contextmanager
+    def _io_threads(self, engine: Engine, addresses: EngineAddresses) -> Iterator[IOThreads]:
+        intake = Intake(engine, self._input_queue, self._output_queue, len(addresses.outputs))
+        io = IOThreads(addresses, self._handshake.rank, intake, self._output_queue, self._abort, self.fail)
+        try:
+            io.start(engine.ready_response)
+            yield io
+        finally:
+            io.close(0 if self._shutdown.orphaned else LINGER_MS)
+
+    def _serve(self, engine: Engine, io: IOThreads) -> None:
+        loop = BusyLoop(engine, self._input_queue, self._output_queue, self._shutdown)
+        try:
+            with _frozen_garbage():
+                self._shutdown.start_running()
+                logger.info("ready")
+                loop.run()
+                io.stop_input()
+                loop.finish()
+        except Exception:
+            logger.exception("the engine died")
+            self._shutdown.end_within(CLEANUP_GRACE_S)
+            self._output_queue.put(ENGINE_CORE_DEAD)
+            raise
+
+    def _abort(self, request_ids: list[str]) -> None:
+        self._input_queue.put((RequestType.ABORT, request_ids))
+
+
+@contextlib.contextmanager
+def _frozen_garbage() -> Iterator[None]:
+    """What was loaded lives as long as the process: keep the collector from walking it again and again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def run_engine_core(config: ProcessConfig, build_engine: EngineFactory) -> int:
+    """The whole life of a core process: its exit code, 0 after a shutdown that was asked for."""
+    setproctitle.setproctitle(f"sluicegate: EngineCore_{config.handshake.rank}")
+    shutdown = Shutdown(config.shutdown_timeout_s, exit_by_force_after)
+    core = EngineCoreProc(config.handshake, build_engine, shutdown)
+    ShutdownWatcher(shutdown, core.wake, config.lifeline_fd).start()
+    try:
+        core.run()
+    except Exception as error:
+        logger.error("exiting: %s", error)
+        return 1
+    logger.info("shut down")
+    return 0

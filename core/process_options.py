@@ -1,0 +1,81 @@
+"""The command-line options of any core process: whom it dials, and how it ends."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from core.logs import configure_logging
+from core.process import ProcessConfig
+from core.wire.handshake import HandshakeConfig
+
+CONTEXT_SETTINGS: dict[str, Any] = {
+    "auto_envvar_prefix": "SLUICEGATE",
+    "show_default": True,
+    "max_content_width": 120,
+}
+option = functools.partial(click.option, show_envvar=True)
+"""An option of a core process: also to be given as SLUICEGATE_… in the environment, which its help says."""
+
+_OPTIONS = [
+    option("--handshake-address", metavar="ADDR", help="Where the front end listens: ipc://PATH or tcp://HOST:PORT."),
+    option("--data-parallel-address", metavar="HOST", help="Host of the front end, as vLLM spells it."),
+    option("--data-parallel-rpc-port", type=click.IntRange(1, 65535), help="Its port."),
+    option(
+        "--data-parallel-rank",
+        type=click.IntRange(0, 65535),
+        default=0,
+        help="Rank of this core, its identity on the wire.",
+    ),
+    option("--headless/--local", default=False, help="Whether the front end is elsewhere or this core's parent."),
+    option(
+        "--shutdown-timeout",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        metavar="SECONDS",
+        help="How long running requests may go on after SIGTERM; 0 aborts them.",
+    ),
+    option(
+        "--lifeline-fd",
+        type=click.IntRange(min=0),
+        help="Inherited read end of a pipe; when it ends, so does this core.",
+    ),
+    option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+        default="info",
+        help="Least severe records to log.",
+    ),
+]
+
+
+def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as one ``process`` argument, a ProcessConfig."""
+
+    @functools.wraps(command)
+    def with_process(
+        handshake_address: str | None,
+        data_parallel_address: str | None,
+        data_parallel_rpc_port: int | None,
+        data_parallel_rank: int,
+        headless: bool,
+        shutdown_timeout: float,
+        lifeline_fd: int | None,
+        log_level: str,
+        **others: Any,
+    ) -> Any:
+        configure_logging(log_level)
+        address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
+        handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
+        return command(process=ProcessConfig(handshake, shutdown_timeout, lifeline_fd), **others)
+
+    for add_option in reversed(_OPTIONS):
+        with_process = add_option(with_process)
+    return with_process
+
+
+def _tcp_address(host: str | None, port: int | None) -> str:
+    if host is None or port is None:
+        raise click.UsageError("give --handshake-address, or --data-parallel-address and --data-parallel-rpc-port")
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

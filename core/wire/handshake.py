@@ -1,0 +1,208 @@
+"""How a core and a front end find each other.
+
+    core (DEALER, connects)                      front end (ROUTER, binds)
+      │ ── HELLO {local, headless} ────────────────▶ │  identity = rank, 2 bytes little endian
+      │ ◀──────────── INIT {addresses of the sockets} │
+      │   loads the model, connects to the sockets,   │
+      │   sends its ready response on each input      │
+      │ ── READY {local, headless} ────────────────▶ │
+
+Either side may come first: HELLO waits in the core's socket until the front end binds.
+``CoreHandshake`` is the left side, ``HandshakeServer`` the right one.
+"""
+
+import asyncio
+import enum
+import logging
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from core.wire.codec import Decoder, WireError
+from core.wire.messages import EngineAddresses, EngineHello, EngineInit
+
+logger = logging.getLogger(__name__)
+
+INIT_TIMEOUT_S = 300.0
+READY_TIMEOUT_S = 600.0
+READY_LINGER_MS = 5000
+"""How long READY may still be on its way when the core closes the socket."""
+
+
+class HandshakeError(Exception):
+    """The other side did not come, or said what it must not say. The text names which."""
+
+
+def engine_identity(rank: int) -> bytes:
+    """The routing id of the engine of ``rank`` on every socket."""
+    return rank.to_bytes(2, "little")
+
+
+@dataclass(frozen=True)
+class HandshakeConfig:
+    """Where a core announces itself, and as what. ``local``: a child of the front end on the same host."""
+
+    address: str
+    rank: int = 0
+    local: bool = False
+
+
+class CoreHandshake:
+    """The core's side. Use as a context manager; leaving it after READY waits until READY is sent."""
+
+    def __init__(self, config: HandshakeConfig) -> None:
+        self._config = config
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.identity = engine_identity(config.rank)
+        self._socket.linger = 0
+
+    def greet(self, timeout_s: float = INIT_TIMEOUT_S) -> EngineAddresses:
+        """Say HELLO and wait for INIT. Raises HandshakeError if none comes in ``timeout_s``, or not a usable one."""
+        _connect(self._socket, self._config.address)
+        self._say("HELLO")
+        logger.info("waiting for a front end at %s", self._config.address)
+        if not self._socket.poll(round(timeout_s * 1000)):
+            raise HandshakeError(f"no INIT from {self._config.address} within {timeout_s:g} s")
+        return _checked_init(self._socket.recv_multipart()).addresses
+
+    def say_ready(self) -> None:
+        """Say READY: the model is loaded and the sockets are connected."""
+        self._socket.linger = READY_LINGER_MS
+        self._say("READY")
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
+
+    def _say(self, status: Literal["HELLO", "READY"]) -> None:
+        local = self._config.local
+        self._socket.send(msgspec.msgpack.encode(EngineHello(status, local=local, headless=not local)))
+
+    def __enter__(self) -> "CoreHandshake":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _connect(socket: zmq.Socket[bytes], address: str) -> None:
+    socket.ipv6 = "[" in address
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        raise HandshakeError(f"cannot connect to {address}: {error}") from error
+
+
+def _checked_init(frames: list[bytes]) -> EngineInit:
+    try:
+        init = Decoder(EngineInit).decode(frames)
+    except WireError as error:
+        raise HandshakeError(f"INIT does not decode: {error}") from error
+    inputs, outputs = init.addresses.inputs, init.addresses.outputs
+    if not inputs or len(inputs) != len(outputs):
+        raise HandshakeError(f"INIT needs as many inputs as outputs, at least one; got {inputs} and {outputs}")
+    return init
+
+
+class EngineProgress(enum.Enum):
+    """How far an engine has come, in the words of an error."""
+
+    ABSENT = "said nothing"
+    LOADING = "said HELLO but not READY"
+    READY = "ready"
+
+
+class HandshakeServer:
+    """The front end's side: answers the HELLO of each engine, until all of them are READY.
+
+    Ranks below ``num_local_engines`` must say that they are local, the others that they are headless, as vLLM's
+    front end has it. A second HELLO starts the engine's handshake over: it died while loading, and was restarted.
+    """
+
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        address: str,
+        addresses: EngineAddresses,
+        num_engines: int = 1,
+        num_local_engines: int = 0,
+    ) -> None:
+        """Bind ``address`` (ipc, or tcp with port 0 = any). Raises HandshakeError if that fails."""
+        self._init = msgspec.msgpack.encode(EngineInit(addresses))
+        self._num_engines = num_engines
+        self._num_local_engines = num_local_engines
+        self._progress: dict[bytes, EngineProgress] = {}
+        self._decoder = Decoder(EngineHello)
+        self._socket = context.socket(zmq.ROUTER)
+        self._bind(address)
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        """Where engines connect: with the real port."""
+
+    async def run(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return when every engine is READY. May be called again, for engines that were started again.
+
+        Raises HandshakeError, naming the engine, if one is not READY in ``timeout_s`` or says what it must not.
+        """
+        self._progress = {engine_identity(rank): EngineProgress.ABSENT for rank in range(self._num_engines)}
+        deadline = time.monotonic() + timeout_s
+        while pending := self._pending():
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    identity, *frames = await self._socket.recv_multipart()
+            except TimeoutError:
+                raise HandshakeError(f"not ready within {timeout_s:g} s: {pending}") from None
+            await self._take(identity, frames)
+
+    def close(self) -> None:
+        """Stop listening. May be called twice."""
+        self._socket.close(linger=0)
+
+    def _bind(self, address: str) -> None:
+        # A restarted engine comes back under the same identity, maybe before its old connection is known to be gone.
+        self._socket.router_handover = True
+        self._socket.ipv6 = "[" in address
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise HandshakeError(f"cannot listen at {address}: {error}") from error
+
+    def _pending(self) -> str:
+        """The engines that are not ready and how far they have come; empty when all are."""
+        return ", ".join(
+            f"engine {int.from_bytes(identity, 'little')} {progress.value}"
+            for identity, progress in self._progress.items()
+            if progress is not EngineProgress.READY
+        )
+
+    async def _take(self, identity: bytes, frames: list[bytes]) -> None:
+        hello = self._checked_hello(identity, frames)
+        if hello.status == "HELLO":
+            await self._socket.send_multipart([identity, self._init])
+            self._progress[identity] = EngineProgress.LOADING
+        elif hello.status == "READY" and self._progress[identity] is EngineProgress.LOADING:
+            self._progress[identity] = EngineProgress.READY
+        else:
+            raise HandshakeError(f"engine {identity.hex()} {self._progress[identity].value} and now {hello.status!r}")
+
+    def _checked_hello(self, identity: bytes, frames: list[bytes]) -> EngineHello:
+        if identity not in self._progress:
+            raise HandshakeError(f"unknown engine identity {identity.hex()}, expected ranks 0..{self._num_engines - 1}")
+        try:
+            hello = self._decoder.decode(frames)
+        except WireError as error:
+            raise HandshakeError(f"engine {identity.hex()}: {error}") from error
+        rank = int.from_bytes(identity, "little")
+        is_local = rank < self._num_local_engines
+        if (hello.local, hello.headless) != (is_local, not is_local):
+            said = f"local={hello.local}, headless={hello.headless}"
+            raise HandshakeError(f"engine {rank} must be {'local' if is_local else 'headless'}, it says {said}")
+        return hello

@@ -1,0 +1,98 @@
+"""Core processes that go wrong: ``python -m tests.core.broken_core --handshake-address ADDRESS --fault FAULT``."""
+
+import hashlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import click
+
+from bench.null_engine import NullEngine, Outputs
+from core.process import ProcessConfig, run_engine_core
+from core.process_options import process_options
+
+
+class CrashingEngine(NullEngine):
+    """Raises when it has given every request two tokens."""
+
+    _num_steps = 0
+
+    def step(self) -> tuple[Outputs, bool]:
+        self._num_steps += 1
+        if self._num_steps > 2:
+            raise RuntimeError("the model exploded")
+        return super().step()
+
+
+class HangingEngine(NullEngine):
+    """Its first step never ends."""
+
+    def step(self) -> NoReturn:
+        wait_forever()
+
+
+class LeavingHangingEngine(CrashingEngine):
+    """Crashes, and then its teardown never ends."""
+
+    def shutdown(self) -> None:
+        wait_forever()
+
+
+def wait_forever() -> NoReturn:
+    while True:
+        threading.Event().wait()
+
+
+def load_crashing(_on_failure: Callable[[], None]) -> NullEngine:
+    return CrashingEngine()
+
+
+def load_hanging(_on_failure: Callable[[], None]) -> NullEngine:
+    return HangingEngine()
+
+
+def load_leaving_hanging(_on_failure: Callable[[], None]) -> NullEngine:
+    return LeavingHangingEngine()
+
+
+def load_losing_executor(on_failure: Callable[[], None]) -> NullEngine:
+    """An engine whose executor fails while it is idle."""
+    on_failure()
+    return NullEngine()
+
+
+def load_never(_on_failure: Callable[[], None]) -> NoReturn:
+    wait_forever()
+
+
+def load_in_native_code(_on_failure: Callable[[], None]) -> NullEngine:
+    """Minutes in a call that no Python signal handler can interrupt."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+    return NullEngine()
+
+
+def load_failing(_on_failure: Callable[[], None]) -> NoReturn:
+    raise ValueError("no such model")
+
+
+FAULTS: dict[str, Callable[[Callable[[], None]], NullEngine]] = {
+    "crash": load_crashing,
+    "hang": load_hanging,
+    "hang-leaving": load_leaving_hanging,
+    "lose-executor": load_losing_executor,
+    "load-never": load_never,
+    "load-in-native-code": load_in_native_code,
+    "load-failing": load_failing,
+}
+
+
+@click.command()
+@process_options
+@click.option("--fault", type=click.Choice(list(FAULTS)), required=True)
+def main(process: ProcessConfig, fault: str) -> None:
+    sys.exit(run_engine_core(process, FAULTS[fault]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""Core processes, from HELLO to exit, as a front end sees them."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from core.wire.messages import EventType, FinishReason
+from tests.core.front_end import CoreProcess, FrontEnd
+from tests.core.wire.recorded import recording
+
+ENDLESS = 8000
+"""More tokens than a paced core gives while a test runs."""
+BROKEN = "tests.core.broken_core"
+
+
+@pytest.fixture
+def front_end(tmp_path: Path) -> Iterator[FrontEnd]:
+    with FrontEnd(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def two_clients(tmp_path: Path) -> Iterator[FrontEnd]:
+    with FrontEnd(tmp_path, num_clients=2) as found:
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["ipc", "tcp"])
+def test_start_up_order(tmp_path: Path, scheme: str) -> None:
+    """HELLO, INIT, a ready response on every input socket, READY with the same flags; then requests are served."""
+    with FrontEnd(tmp_path, num_clients=2, scheme=scheme) as front_end, CoreProcess(front_end.address) as core:
+        hello = front_end.receive_hello()
+        assert (hello.status, hello.local, hello.headless) == ("HELLO", True, False)
+        front_end.send_init()
+        assert front_end.receive_ready_response(0) == front_end.receive_ready_response(1)
+        ready = front_end.receive_hello()
+        assert (ready.status, ready.local, ready.headless) == ("READY", True, False)
+        front_end.add("a", client_index=1)
+        assert len(front_end.receive_until_finished("a", client_index=1)["a"]) == 3
+        core.terminate()
+        assert core.wait() == 0
+
+
+def test_headless_hello(front_end: FrontEnd) -> None:
+    """A core started by itself says what the genuine headless core says, byte for byte."""
+    with CoreProcess(front_end.address, "--headless"):
+        assert front_end.handshake.recv_multipart() == [*recording("core_hello").head, *recording("core_hello").frames]
+
+
+def test_rank_is_the_identity(tmp_path: Path) -> None:
+    """The rank of a core is its identity on every socket."""
+    arguments = ("--data-parallel-rank", "258")
+    with FrontEnd(tmp_path, rank=258) as front_end, CoreProcess(front_end.address, *arguments):
+        front_end.accept()
+        assert front_end.identity == b"\x02\x01"
+        front_end.add("a")
+        assert front_end.receive().engine_index == 258
+
+
+def test_core_may_come_first(tmp_path: Path) -> None:
+    """A core started before its front end waits for it."""
+    with CoreProcess(f"ipc://{tmp_path}/handshake") as core:
+        core.wait_for_log("waiting for a front end")
+        with FrontEnd(tmp_path) as front_end:
+            front_end.accept()
+
+
+def test_a_request_from_first_to_last_output(front_end: FrontEnd) -> None:
+    """Events and prefill counts come with the first token, the reason with the last, then the statistics alone."""
+    with CoreProcess(front_end.address, "--token-ids", "10-19"):
+        front_end.accept()
+        front_end.add("a")
+        first, second, last, statistics = (front_end.receive() for _ in range(4))
+        assert [output.new_token_ids for message in (first, second, last) for output in message.outputs] == [
+            [15],
+            [16],
+            [17],
+        ]
+        assert [event.type for event in first.outputs[0].events or ()] == [EventType.QUEUED, EventType.SCHEDULED]
+        assert first.outputs[0].prefill_stats is not None
+        assert first.outputs[0].prefill_stats.num_prompt_tokens == 5
+        assert second.outputs[0].events is second.outputs[0].prefill_stats is None
+        assert last.outputs[0].finish_reason is FinishReason.LENGTH
+        assert first.timestamp < last.timestamp
+        assert (statistics.outputs, statistics.finished_requests) == ([], None)
+        assert statistics.scheduler_stats is not None
+        assert statistics.scheduler_stats.num_running_reqs == 0
+
+
+def test_clients_get_their_own_outputs(two_clients: FrontEnd) -> None:
+    """Each client receives the outputs of its own requests and no other's; one of them the statistics."""
+    with CoreProcess(two_clients.address):
+        two_clients.accept()
+        two_clients.add("a", client_index=0, max_tokens=2)
+        two_clients.add("b", client_index=1, max_tokens=2)
+        for client_index, request_id in enumerate("ab"):
+            outputs = two_clients.receive_until_finished(request_id, client_index=client_index)
+            assert len(outputs[request_id]) == 2
+
+
+def test_abort_is_not_answered(front_end: FrontEnd) -> None:
+    """An aborted request has no further output, just the statistics; unknown ids are ignored."""
+    with CoreProcess(front_end.address, "--tokens-per-second", "20"):
+        front_end.accept()
+        front_end.add("a", max_tokens=ENDLESS)
+        assert front_end.receive().outputs[0].request_id == "a"
+        front_end.abort("unknown", "a", "a")
+        while (message := front_end.receive()).outputs:
+            assert not message.outputs[0].finished
+        assert message.scheduler_stats is not None
+        assert message.scheduler_stats.num_running_reqs == 0
+        front_end.abort("a")
+        front_end.add("b", max_tokens=1)
+        assert front_end.receive().outputs[0].request_id == "b"
+
+
+@pytest.mark.parametrize("name", ["py_add_chat_stream", "rs_add_chat", "rs33_add", "own_add_short"])
+def test_genuine_requests_are_served(front_end: FrontEnd, name: str) -> None:
+    """Requests of 20, 22 and 9 elements, as genuine front ends sent them, are answered."""
+    recorded = recording(name)
+    request_id, max_tokens = recorded.decoded[0][0], recorded.decoded[0][3]["max_tokens"]
+    with CoreProcess(front_end.address):
+        front_end.accept()
+        front_end.send(recorded.head[-1], *recorded.frames)
+        assert len(front_end.receive_until_finished(request_id)[request_id]) == max_tokens
+
+
+def test_utilities_at_start_up(front_end: FrontEnd) -> None:
+    """The two calls that vLLM's front end makes before it serves are answered; an unknown one fails, by name."""
+    with CoreProcess(front_end.address):
+        front_end.accept()
+        front_end.call(2**64 - 1, "reset_mm_cache")
+        assert front_end.receive_answer(2**64 - 1).result == (None, None)
+        front_end.call(2, "get_supported_tasks")
+        assert front_end.receive_answer(2).result == (None, ["generate"])
+        front_end.call(3, "no_such_method")
+        answer = front_end.receive_answer(3)
+        assert answer.result is None
+        assert answer.failure_message.startswith("Call to no_such_method method failed: ")
+
+
+def test_garbage_does_not_end_the_service(two_clients: FrontEnd) -> None:
+    """A flood of garbage, an id of the wrong type, a bad parameter: then a good request is answered."""
+    with CoreProcess(two_clients.address) as core:
+        two_clients.accept()
+        for i in range(2000):
+            two_clients.send(bytes([i % 256]), b"\xc1" * (i % 50), client_index=i % 2)
+        two_clients.send(b"")
+        two_clients.send(b"\x00")
+        two_clients.send(b"\x04", msgspec.msgpack.encode("EXECUTOR_FAILED"))
+        two_clients.send(b"\x00", msgspec.msgpack.encode([1.5, [1], None, {}, None, 0.0, None, None, None]))
+        two_clients.send(b"\x00", msgspec.msgpack.encode(["bad", [1], None, {"max_tokens": "x"}]), client_index=1)
+        two_clients.add("good", client_index=1)
+        outputs = two_clients.receive_until_finished("bad", "good", client_index=1)
+        assert outputs["bad"][0].finish_reason is FinishReason.ERROR
+        assert "at least length 9" in str(outputs["bad"][0].stop_reason)
+        assert outputs["good"][-1].finish_reason is FinishReason.LENGTH
+        core.terminate()
+        assert core.wait() == 0
+        assert core.log.count("dropped a message") < 20
+
+
+def test_duplicate_live_id(front_end: FrontEnd) -> None:
+    """A second request with the id of a live one ends with an error; the core lives on."""
+    with CoreProcess(front_end.address, "--tokens-per-second", "20"):
+        front_end.accept()
+        front_end.add("a", max_tokens=ENDLESS)
+        front_end.add("a")
+        assert front_end.receive_until_finished("a")["a"][-1].finish_reason is FinishReason.ERROR
+        front_end.abort("a")
+        front_end.add("b", max_tokens=1)
+        assert front_end.receive_until_finished("b")["b"][-1].finish_reason is FinishReason.LENGTH
+
+
+def test_sigterm_aborts(two_clients: FrontEnd) -> None:
+    """Without a shutdown timeout every request ends as aborted, per client, in the genuine form; exit code 0."""
+    with CoreProcess(two_clients.address, "--tokens-per-second", "20") as core:
+        two_clients.accept()
+        for client_index, request_ids in enumerate((["a", "b"], ["c"])):
+            for request_id in request_ids:
+                two_clients.add(request_id, client_index=client_index, max_tokens=ENDLESS)
+        core.wait_for_log("ready")
+        for client_index in range(2):
+            two_clients.receive(client_index)
+        core.terminate()
+        for client_index, request_ids in enumerate((["a", "b"], ["c"])):
+            outputs = two_clients.receive_until_finished(*request_ids, client_index=client_index)
+            assert {found[-1].finish_reason for found in outputs.values()} == {FinishReason.ABORT}
+        assert core.wait() == 0
+
+
+def test_sigterm_drains(front_end: FrontEnd) -> None:
+    """With a shutdown timeout what runs goes on, what comes is refused, a second SIGTERM changes nothing."""
+    arguments = ("--tokens-per-second", "20", "--shutdown-timeout", "600")
+    with CoreProcess(front_end.address, *arguments) as core:
+        front_end.accept()
+        front_end.add("running", max_tokens=ENDLESS)
+        front_end.add("short", max_tokens=40)
+        front_end.receive()
+        core.terminate()
+        core.wait_for_log("shutting down")
+        front_end.add("late")
+        front_end.call(7, "get_supported_tasks")
+        core.terminate()
+        late = front_end.receive_until_finished("late")["late"]
+        assert [output.finish_reason for output in late] == [FinishReason.ABORT]
+        assert front_end.receive_answer(7).failure_message == "Server shutting down"
+        assert front_end.receive_until_finished("short")["short"][-1].finish_reason is FinishReason.LENGTH
+        front_end.abort("running")
+        assert core.wait() == 0
+
+
+def test_drain_has_a_deadline(front_end: FrontEnd) -> None:
+    """What still runs when the shutdown timeout ends is aborted by the core itself."""
+    arguments = ("--tokens-per-second", "20", "--shutdown-timeout", "0.3")
+    with CoreProcess(front_end.address, *arguments) as core:
+        front_end.accept()
+        front_end.add("a", max_tokens=ENDLESS)
+        front_end.receive()
+        core.process.send_signal(signal.SIGINT)
+        assert front_end.receive_until_finished("a")["a"][-1].finish_reason is FinishReason.ABORT
+        assert core.wait() == 0
+
+
+def test_sigterm_while_idle(front_end: FrontEnd) -> None:
+    """An idle core, blocked on its queue, ends at once and leaves no socket file of its own."""
+    with CoreProcess(front_end.address, "--shutdown-timeout", "600") as core:
+        front_end.accept()
+        core.wait_for_log("ready")
+        core.terminate()
+        assert core.wait() == 0
+    assert sorted(os.listdir(front_end.address.removeprefix("ipc://").rpartition("/")[0])) == [
+        "handshake",
+        "input0",
+        "output0",
+    ]
+
+
+def test_sigterm_before_init(front_end: FrontEnd) -> None:
+    """A core that waits for INIT ends on SIGTERM, with the signal's exit code."""
+    with CoreProcess(front_end.address) as core:
+        front_end.receive_hello()
+        core.terminate()
+        assert core.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(("fault", "code"), [("load-never", 128 + signal.SIGTERM), ("load-in-native-code", 1)])
+def test_sigterm_while_loading(front_end: FrontEnd, fault: str, code: int) -> None:
+    """A core that loads ends on SIGTERM, by force if it sits in native code."""
+    with CoreProcess(front_end.address, "--fault", fault, module=BROKEN) as core:
+        front_end.receive_hello()
+        front_end.send_init()
+        core.wait_for_log("loading the engine")
+        core.terminate()
+        assert core.wait() == code
+
+
+def test_failing_load(front_end: FrontEnd) -> None:
+    """A load that fails ends the process with code 1 and a log that says why."""
+    with CoreProcess(front_end.address, "--fault", "load-failing", module=BROKEN) as core:
+        front_end.receive_hello()
+        front_end.send_init()
+        assert core.wait() == 1
+        assert "exiting: no such model" in core.log
+
+
+@pytest.mark.parametrize("fault", ["crash", "hang-leaving"])
+def test_crash_is_told_to_every_client(two_clients: FrontEnd, fault: str) -> None:
+    """A step that raises: ENGINE_CORE_DEAD to every client, after the outputs before it; the process does not stay."""
+    with CoreProcess(two_clients.address, "--fault", fault, module=BROKEN) as core:
+        two_clients.accept()
+        two_clients.add("a", client_index=1, max_tokens=ENDLESS)
+        assert two_clients.receive_dead(0) == []
+        assert [len(message.outputs) for message in two_clients.receive_dead(1)] == [1, 1]
+        assert core.wait() == 1
+        assert "the model exploded" in core.log
+
+
+def test_lost_executor_is_fatal(front_end: FrontEnd) -> None:
+    """An executor that fails while nothing runs ends the core all the same."""
+    with CoreProcess(front_end.address, "--fault", "lose-executor", module=BROKEN) as core:
+        front_end.accept()
+        assert front_end.receive_dead() == []
+        assert core.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("bench.null_core", ("--tokens-per-second", "20", "--shutdown-timeout", "600")),
+        (BROKEN, ("--fault", "hang", "--shutdown-timeout", "600")),
+    ],
+)
+def test_gateway_dies(front_end: FrontEnd, module: str, arguments: tuple[str, ...]) -> None:
+    """When the lifeline ends the core ends within seconds, whatever it is doing and however long it might drain."""
+    read_end, write_end = os.pipe()
+    arguments = (*arguments, "--lifeline-fd", str(read_end))
+    with CoreProcess(front_end.address, *arguments, module=module, pass_fds=(read_end,)) as core:
+        os.close(read_end)
+        front_end.accept()
+        front_end.add("a", max_tokens=ENDLESS)
+        core.wait_for_log("ready")
+        front_end.close()
+        os.close(write_end)
+        assert core.wait() == (1 if module == BROKEN else 0)
+        assert "the gateway is gone" in core.log
+
+
+def test_idle_costs_nothing(front_end: FrontEnd) -> None:
+    """Without requests the core sleeps: next to no processor time, and no child process."""
+    with CoreProcess(front_end.address) as core:
+        front_end.accept()
+        core.wait_for_log("ready")
+        process = psutil.Process(core.process.pid)
+        assert process.children() == []
+        before = process.cpu_times()
+        with pytest.raises(psutil.TimeoutExpired):
+            process.wait(2)
+        after = process.cpu_times()
+        assert after.user + after.system - before.user - before.system < 0.2
+
+
+@pytest.mark.parametrize("arguments", [(), ("--data-parallel-address", "127.0.0.1")])
+def test_no_front_end_given(arguments: tuple[str, ...]) -> None:
+    """Without an address to dial the command ends at once and says what is missing."""
+    with CoreProcess("", *arguments) as core:
+        assert core.wait() == 2
+        assert "give --handshake-address" in core.log
+
+
+def test_unusable_address() -> None:
+    """An address that zmq cannot dial is an error of one line, naming it."""
+    with CoreProcess("carrier-pigeon://home") as core:
+        assert core.wait() == 1
+        assert "cannot connect to carrier-pigeon://home" in core.log
