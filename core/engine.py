@@ -83,7 +83,7 @@ class EngineCore:
 
     def has_requests(self) -> bool:
         """Whether ``step`` would do anything. Requests frozen by a pause do not count: ``abort_all`` ends them."""
-        return self.scheduler.has_work()
+        return self.scheduler.has_work() or self._utilities.is_pausing
 
     def num_unfinished_requests(self) -> int:
         """Waiting and running requests, frozen ones too."""
@@ -92,15 +92,14 @@ class EngineCore:
     def step(self) -> tuple[Outputs, bool]:
         """Run the model once for whoever is due: the messages by client index, and whether it computed any token."""
         if not self.scheduler.has_work():
+            self._utilities.settle_pauses()
             return {}, False
         # Those of before the step come through the input queue too, in order with a later request of the same id.
         self._take_aborts()
         scheduled = self.scheduler.schedule()
         result = self._executor.execute_model(scheduled).result()
         self.scheduler.abort_requests(self._take_aborts())
-        outputs = self.scheduler.update_from_output(scheduled, result)
-        self._utilities.settle_pauses()
-        return outputs, bool(scheduled.num_scheduled_tokens)
+        return self.scheduler.update_from_output(scheduled, result), bool(scheduled.num_scheduled_tokens)
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
         """The result of a utility, or a Future of it that later steps complete. Raises UtilityError."""

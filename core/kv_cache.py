@@ -75,7 +75,6 @@ class KVCache:
         """Take the request's blocks back; their contents can be found until they are needed."""
         self._pool.release(request.blocks)
         request.blocks = []
-        request.num_remembered_blocks = 0
         request.num_computed_tokens = 0
 
     def forget(self, request: Request) -> None:

@@ -235,6 +235,7 @@ class Scheduler:
         self.kv_cache.forget(request)
         self._finish(request, FinishReason.ERROR)
         output = _make_output(request)
+        output.stop_reason = cause
         output.num_nans_in_logits = num_nans
         return output
 

@@ -53,10 +53,13 @@ class Utilities:
         except Exception as error:
             raise UtilityError(method, error) from error
 
+    @property
+    def is_pausing(self) -> bool:
+        """Whether a pause is not answered yet."""
+        return bool(self._pauses)
+
     def settle_pauses(self) -> None:
-        """Answer the pauses that wait until the engine is idle, if it is."""
-        if not self._pauses or self._scheduler.has_work():
-            return
+        """Answer the pauses. Called when there is no work, and all outputs of earlier steps are on their way."""
         pauses, self._pauses = self._pauses, []
         for future, clear_cache in pauses:
             if clear_cache:
@@ -94,13 +97,12 @@ class Utilities:
     def is_scheduler_paused(self) -> bool:
         return self._scheduler.is_paused
 
-    def pause_scheduler(self, mode: PauseMode = "abort", clear_cache: bool = True) -> Future[None] | None:
+    def pause_scheduler(self, mode: PauseMode = "abort", clear_cache: bool = True) -> Future[None]:
         """Stop, answered once idle: "abort" everything, "wait" for what runs, or "keep" it frozen."""
         self._scheduler.pause(mode)
         future: Future[None] = Future()
         self._pauses.append((future, clear_cache))
-        self.settle_pauses()
-        return None if future.done() else future
+        return future
 
     def resume_scheduler(self) -> None:
         self._scheduler.resume()

@@ -1,0 +1,100 @@
+"""Requests and engines for tests, with everything defaulted that a test does not speak of."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from core.config import CacheConfig, SchedulerConfig
+from core.engine import EngineCore
+from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_next_token
+from core.request import Request
+from core.request_limits import RequestLimits
+from core.scheduler import Outputs
+from core.wire.messages import EngineCoreOutput, EngineCoreRequest
+from core.wire.sampling_params import SamplingParams
+
+VOCAB_SIZE = FAKE_MODEL.vocab_size
+LIMITS = RequestLimits(max_model_len=64, vocab_size=VOCAB_SIZE, max_cached_tokens=48)
+
+
+def make_message(
+    request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), params: SamplingParams | None = None, **fields: Any
+) -> EngineCoreRequest:
+    """An ADD. ``fields`` replaces any field of it."""
+    values: dict[str, Any] = {
+        "request_id": request_id,
+        "prompt_token_ids": list(prompt),
+        "mm_features": None,
+        "sampling_params": params or SamplingParams(),
+        "pooling_params": None,
+        "arrival_time": 0.0,
+        "lora_request": None,
+        "cache_salt": None,
+        "data_parallel_rank": None,
+    }
+    return EngineCoreRequest(**(values | fields))
+
+
+def make_request(
+    request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), max_num_tokens: int = 64, **params: Any
+) -> Request:
+    message = make_message(request_id, prompt)
+    return Request(message, SamplingParams(**params), engine_seed=0, max_num_tokens=max_num_tokens)
+
+
+def make_engine(
+    num_blocks: int = 65,
+    block_size: int = 4,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 64,
+    max_model_len: int = 64,
+    enable_prefix_caching: bool = True,
+    executor: FakeExecutor | None = None,
+) -> EngineCore:
+    memory = num_blocks * block_size * FAKE_MODEL.kv_bytes_per_token
+    return EngineCore(
+        executor or FakeExecutor(),
+        CacheConfig(block_size, memory, enable_prefix_caching),
+        SchedulerConfig(max_num_seqs, max_num_batched_tokens),
+        max_model_len,
+    )
+
+
+def add(engine: EngineCore, request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), **params: Any) -> None:
+    engine.add_request(engine.preprocess_add_request(make_message(request_id, prompt, SamplingParams(**params))))
+
+
+def step(engine: EngineCore) -> dict[str, EngineCoreOutput]:
+    """One step, checked for leaks; its outputs by request id."""
+    outputs, _ = engine.step()
+    engine.scheduler.check_integrity()
+    return flatten([outputs])
+
+
+def flatten(steps: Iterable[Outputs]) -> dict[str, EngineCoreOutput]:
+    """The last output of each request in ``steps``."""
+    return {
+        output.request_id: output for outputs in steps for message in outputs.values() for output in message.outputs
+    }
+
+
+def run_to_end(engine: EngineCore, max_steps: int = 1000) -> dict[str, list[EngineCoreOutput]]:
+    """Step until nothing is left to do; every request's outputs in order."""
+    received: dict[str, list[EngineCoreOutput]] = {}
+    for _ in range(max_steps):
+        if not engine.has_requests():
+            return received
+        for request_id, output in step(engine).items():
+            received.setdefault(request_id, []).append(output)
+    raise AssertionError(f"still busy after {max_steps} steps: {engine.scheduler}")
+
+
+def tokens_of(outputs: Iterable[EngineCoreOutput]) -> list[int]:
+    return [token_id for output in outputs for token_id in output.new_token_ids]
+
+
+def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
+    """What the fake model answers to ``prompt`` when nothing disturbs it."""
+    token_ids = list(prompt)
+    for _ in range(count):
+        token_ids.append(fake_next_token(token_ids, VOCAB_SIZE))
+    return token_ids[len(prompt) :]

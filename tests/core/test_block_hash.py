@@ -1,0 +1,57 @@
+"""Block hashes: equal for equal prefixes, different for everything else."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.block_hash import BlockHasher
+
+SEED = b"a seed"
+HASHER = BlockHasher(block_size=4, seed=SEED)
+names = st.none() | st.text(max_size=3)
+
+
+def hashes(token_ids: list[int], hasher: BlockHasher = HASHER, salt: str | None = None) -> list[bytes]:
+    found: list[bytes] = []
+    hasher.extend(found, hasher.root(salt), token_ids)
+    return found
+
+
+def test_only_full_blocks_have_a_hash() -> None:
+    """7 tokens fill one block of 4, 8 fill two."""
+    assert len(hashes(list(range(7)))) == 1
+    assert len(hashes(list(range(8)))) == 2
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.integers(0, 40))
+def test_hashing_in_pieces_gives_the_same_hashes_as_at_once(token_ids: list[int], cut: int) -> None:
+    """A prompt hashed on the input thread and grown by output has the hashes of the whole."""
+    found: list[bytes] = []
+    for part in (token_ids[:cut], token_ids):
+        HASHER.extend(found, HASHER.root(), part)
+    assert found == hashes(token_ids)
+
+
+def test_a_hash_stands_for_the_whole_prefix() -> None:
+    """Equal blocks after different beginnings have different hashes."""
+    assert hashes([1, 1, 1, 1, 5, 6, 7, 8])[1] != hashes([2, 1, 1, 1, 5, 6, 7, 8])[1]
+
+
+@given(st.tuples(names, names), st.tuples(names, names))
+def test_salt_and_adapter_never_collide(
+    one: tuple[str | None, str | None], other: tuple[str | None, str | None]
+) -> None:
+    """Roots are equal only for equal salt and equal adapter: a salt never stands for an adapter's name."""
+    assert (HASHER.root(*one) == HASHER.root(*other)) == (one == other)
+
+
+def test_a_salt_separates_every_block_of_a_request() -> None:
+    """No block of a salted prompt is found without the salt."""
+    token_ids = list(range(12))
+    assert not set(hashes(token_ids)) & set(hashes(token_ids, salt="tenant"))
+
+
+def test_hashes_mean_nothing_in_another_process() -> None:
+    """Without a seed every hasher has its own; with the same seed two agree."""
+    token_ids = [1, 2, 3, 4]
+    assert hashes(token_ids, BlockHasher(4)) != hashes(token_ids, BlockHasher(4))
+    assert hashes(token_ids, BlockHasher(4, SEED)) == hashes(token_ids, BlockHasher(4, SEED))

@@ -1,0 +1,265 @@
+"""EngineCore: the cadence of its outputs is the genuine one, and one request's misfortune stays its own."""
+
+import logging
+
+import pytest
+
+from core.config import CacheConfig, SchedulerConfig
+from core.engine import EngineCore
+from core.executor.fake import FAKE_MODEL, FakeExecutor
+from core.request_limits import RequestError
+from core.wire.codec import Decoder
+from core.wire.messages import EngineCoreOutputs, EventType, FinishReason
+from core.wire.sampling_params import SamplingParams
+from tests.core.builders import add, expected_tokens, make_engine, make_message, run_to_end, step, tokens_of
+from tests.core.wire.recorded import recording
+
+PROMPT = list(range(100, 113))
+
+
+def add_for_client(engine: EngineCore, request_id: str, client_index: int, **params: int) -> None:
+    message = make_message(request_id, PROMPT, SamplingParams(**params), client_index=client_index)
+    engine.add_request(engine.preprocess_add_request(message))
+
+
+def recorded_outputs(name: str) -> EngineCoreOutputs:
+    return Decoder(EngineCoreOutputs).decode(recording(name).frames)
+
+
+def test_a_cached_prompt_reports_what_the_genuine_core_reports() -> None:
+    """300 tokens twice, block size 128: prefill and cache statistics and event types equal the recorded ones."""
+    engine = make_engine(num_blocks=9, block_size=128, max_num_batched_tokens=512, max_model_len=512)
+    prompt = [i % 1000 for i in range(300)]
+    for request_id in ("cache1#1", "cache2#1"):
+        add(engine, request_id, prompt, max_tokens=1)
+        outputs, _ = engine.step()
+    genuine = recorded_outputs("core_out_prefix_cached")
+    ours, theirs = outputs[0].outputs[0], genuine.outputs[0]
+    assert ours.prefill_stats == theirs.prefill_stats
+    assert [event.type for event in ours.events or ()] == [event.type for event in theirs.events or ()]
+    assert ours.finish_reason == theirs.finish_reason
+    assert outputs[0].scheduler_stats == genuine.scheduler_stats
+
+
+def test_the_last_finish_is_followed_by_one_message_of_statistics() -> None:
+    """Token and finish reason in one message, then an empty one, then nothing."""
+    engine = make_engine()
+    add(engine, max_tokens=1)
+    outputs, ran = engine.step()
+    assert (outputs[0].outputs[0].finish_reason, ran) == (FinishReason.LENGTH, True)
+    outputs, ran = engine.step()
+    assert outputs[0] == recorded_stats_only(outputs[0])
+    assert not ran
+    assert engine.step() == ({}, False)
+
+
+def recorded_stats_only(like: EngineCoreOutputs) -> EngineCoreOutputs:
+    genuine = recorded_outputs("core_out_stats_only")
+    genuine.timestamp = like.timestamp
+    return genuine
+
+
+def test_events_and_prefill_statistics_come_with_the_first_output_only() -> None:
+    """QUEUED before SCHEDULED, on the core's own clock."""
+    engine = make_engine()
+    add(engine, max_tokens=2)
+    first, second = run_to_end(engine)["r"]
+    assert first.events is not None
+    assert [event.type for event in first.events] == [EventType.QUEUED, EventType.SCHEDULED]
+    assert first.events[0].timestamp <= first.events[1].timestamp
+    assert (second.events, second.prefill_stats) == (None, None)
+
+
+def test_every_client_gets_its_own_message_and_one_of_them_the_statistics() -> None:
+    """Outputs go to the socket of their request; statistics go once, to a client that has outputs."""
+    engine = make_engine()
+    for request_id, client_index in (("a", 2), ("b", 1), ("c", 2)):
+        add_for_client(engine, request_id, client_index, max_tokens=2)
+    outputs, _ = engine.step()
+    assert {client: [output.request_id for output in message.outputs] for client, message in outputs.items()} == {
+        2: ["a", "c"],
+        1: ["b"],
+    }
+    assert [message.scheduler_stats is not None for message in outputs.values()] == [True, False]
+
+
+def test_trace_headers_and_logprobs_come_back() -> None:
+    """What the front end sent with the request, and what the runner gave for it."""
+    engine = make_engine()
+    message = make_message(params=SamplingParams(logprobs=2, max_tokens=1), trace_headers={"traceparent": "x"})
+    engine.add_request(engine.preprocess_add_request(message))
+    [output] = run_to_end(engine)["r"]
+    assert output.trace_headers == {"traceparent": "x"}
+    assert output.new_logprobs is not None
+    assert output.new_logprobs.token_ids.shape == (1, 3)
+
+
+@pytest.mark.parametrize("token_id", [-5, FAKE_MODEL.vocab_size, 2**32])
+def test_an_impossible_token_ends_its_request_alone(token_id: int) -> None:
+    """The id is dropped, the request ends as ERROR, its neighbour's tokens are exact, and no block stays behind."""
+    engine = make_engine(executor=FakeExecutor(scripted_tokens={"bad": [1, token_id]}))
+    add(engine, "bad", PROMPT, max_tokens=5)
+    add(engine, "good", PROMPT[1:], max_tokens=5)
+    received = run_to_end(engine)
+    assert tokens_of(received["bad"]) == [1]
+    assert received["bad"][-1].finish_reason is FinishReason.ERROR
+    assert received["bad"][-1].stop_reason == f"sampled token id {token_id} outside [0, 999]"
+    assert tokens_of(received["good"]) == expected_tokens(PROMPT[1:], 5)
+
+
+def test_nan_logits_end_their_request_alone_and_are_counted() -> None:
+    """No token of a NaN row is delivered, and nobody finds the blocks it came from, earlier pieces included."""
+    engine = make_engine(max_num_batched_tokens=8, executor=FakeExecutor(nan_request_ids={"bad"}))
+    add(engine, "bad", PROMPT, max_tokens=5)
+    add(engine, "good", PROMPT[1:], max_tokens=5)
+    received = run_to_end(engine)
+    [output] = received["bad"]
+    assert (output.new_token_ids, output.finish_reason) == ([], FinishReason.ERROR)
+    assert output.num_nans_in_logits == FAKE_MODEL.vocab_size
+    assert tokens_of(received["good"]) == expected_tokens(PROMPT[1:], 5)
+    add(engine, "again", PROMPT, max_tokens=1)
+    stats = run_to_end(engine)["again"][0].prefill_stats
+    assert stats is not None
+    assert stats.num_cached_tokens == 0
+
+
+def test_an_executor_failure_leaves_the_loop() -> None:
+    """It concerns every request, so the process must end and say so."""
+
+    def on_step(number: int) -> None:
+        if number == 2:
+            raise RuntimeError("out of memory")
+
+    engine = make_engine(executor=FakeExecutor(on_step=on_step))
+    add(engine, max_tokens=5)
+    engine.step()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        engine.step()
+
+
+def test_an_abort_during_the_forward_pass_takes_effect_in_the_same_step() -> None:
+    """The token that was being computed is not sent, the neighbour's is."""
+    executor = FakeExecutor(on_step=lambda number: engine.aborts_queue.put(["a"]) if number == 2 else None)
+    engine = make_engine(executor=executor)
+    add(engine, "a", max_tokens=5)
+    add(engine, "b", max_tokens=5)
+    assert set(step(engine)) == {"a", "b"}
+    assert set(step(engine)) == {"b"}
+    step(engine)
+    assert executor.request_ids == {"b"}
+
+
+def test_an_abort_of_before_the_step_does_not_hit_the_next_request_of_that_id() -> None:
+    """The abort came through the input queue too, before the new request: its copy must not end that one."""
+    engine = make_engine()
+    add(engine, "a", PROMPT, max_tokens=3)
+    engine.aborts_queue.put(["a"])
+    engine.abort_requests(["a"])
+    add(engine, "a", [1, 2], max_tokens=3)
+    assert tokens_of(run_to_end(engine)["a"]) == expected_tokens([1, 2], 3)
+
+
+def test_abort_immediately_gives_no_output() -> None:
+    """The request is gone before its first step."""
+    engine = make_engine()
+    engine.add_request(engine.preprocess_add_request(make_message(abort_immediately=True)))
+    assert engine.num_unfinished_requests() == 0
+    assert run_to_end(engine) == {}
+
+
+def test_abort_all_ends_every_request_with_a_final_output() -> None:
+    """Running and waiting ones, per client, exactly as the genuine core does at SIGTERM; then nothing is left."""
+    engine = make_engine(max_num_seqs=1)
+    add_for_client(engine, "term#1", 0, max_tokens=9)
+    engine.step()
+    add_for_client(engine, "term#2", 1, max_tokens=9)
+    outputs = engine.abort_all()
+    for client in (0, 1):
+        genuine = recorded_outputs(f"core_out_abort_by_sigterm_c{client}")
+        genuine.timestamp = 0.0
+        assert outputs[client] == genuine
+    assert engine.num_unfinished_requests() == 0
+    assert run_to_end(engine) == {}
+
+
+def test_prompts_are_checked_against_the_engines_own_sizes() -> None:
+    """8 usable blocks of 4 tokens: 32 prompt tokens are taken, 33 are not, and the next request is served."""
+    engine = make_engine(num_blocks=9, max_model_len=64)
+    with pytest.raises(RequestError, match="must fit the KV cache of 32 tokens, got 33"):
+        add(engine, "a", range(33))
+    add(engine, "b", range(32), max_tokens=1)
+    assert set(run_to_end(engine)) == {"b"}
+
+
+def test_the_longest_possible_prompt_gives_one_token() -> None:
+    """max_model_len - 1 tokens: one token and LENGTH."""
+    engine = make_engine(max_model_len=64)
+    add(engine, prompt=range(63), max_tokens=None)
+    [output] = run_to_end(engine)["r"]
+    assert (len(output.new_token_ids), output.finish_reason) == (1, FinishReason.LENGTH)
+
+
+def test_a_salt_separates_prefixes() -> None:
+    """Two tenants with the same prompt share nothing."""
+    engine = make_engine()
+    for request_id, salt in (("a", "x"), ("b", "y"), ("c", "x")):
+        message = make_message(request_id, PROMPT, SamplingParams(max_tokens=1), cache_salt=salt)
+        engine.add_request(engine.preprocess_add_request(message))
+        [output] = run_to_end(engine)[request_id]
+        assert output.prefill_stats is not None
+        assert output.prefill_stats.num_cached_tokens == (12 if request_id == "c" else 0)
+
+
+def test_the_ready_response_gives_the_sizes() -> None:
+    """As the genuine core computes them, the null block included."""
+    ready = make_engine(num_blocks=9, block_size=4, max_model_len=24).ready_response
+    assert (ready.max_model_len, ready.num_gpu_blocks, ready.block_size, ready.dtype) == (24, 9, 4, "float32")
+    assert (ready.kv_cache_size_tokens, ready.kv_cache_max_concurrency) == (36, 1.5)
+
+
+def build(memory: int | None, available: int = 0, max_num_seqs: int = 2, max_model_len: int = 64) -> int:
+    """The number of blocks of an engine with this memory, 8 bytes per token and 4 tokens per block."""
+    engine = EngineCore(
+        FakeExecutor(kv_cache_bytes=available),
+        CacheConfig(block_size=4, kv_cache_memory_bytes=memory),
+        SchedulerConfig(max_num_seqs, 64),
+        max_model_len,
+    )
+    return engine.ready_response.num_gpu_blocks
+
+
+def test_blocks_are_as_many_as_the_memory_holds_and_can_be_used() -> None:
+    """The configured memory or the executor's, but no more than max_num_seqs x max_model_len tokens need."""
+    assert build(memory=20 * 32 + 31) == 20
+    assert build(memory=None, available=20 * 32) == 20
+    assert build(memory=1 << 60) == 2 * 16 + 1
+
+
+def test_memory_for_less_than_two_blocks_is_refused_with_the_numbers() -> None:
+    """The null block and one more is the least."""
+    with pytest.raises(ValueError, match=r"at least 2 blocks of 32 bytes \(64 bytes\), got 63"):
+        build(memory=63)
+
+
+def test_a_context_that_does_not_fit_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    """The engine starts, but says that no request can reach max_model_len."""
+    with caplog.at_level(logging.WARNING):
+        build(memory=16 * 32)
+    assert "holds 60 tokens: no request reaches max_model_len 64" in caplog.text
+
+
+def test_the_same_id_draws_with_the_same_seed() -> None:
+    """A request sent again under its id, to another engine, is given the same seed."""
+    one, other = (make_engine().preprocess_add_request(make_message("a")) for _ in range(2))
+    assert one.seed == other.seed
+
+
+def test_shutdown_frees_the_executor() -> None:
+    """It may be called twice."""
+    executor = FakeExecutor()
+    engine = make_engine(executor=executor)
+    add(engine, max_tokens=5)
+    step(engine)
+    engine.shutdown()
+    engine.shutdown()
+    assert executor.request_ids == set()

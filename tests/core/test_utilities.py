@@ -1,0 +1,139 @@
+"""Utility calls: those on the list, with the right arguments, and no other."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from core.utilities import UtilityError
+from core.wire.messages import FinishReason
+from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
+
+PROMPT = list(range(100, 113))
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "result"),
+    [
+        ("get_supported_tasks", [], ["generate"]),
+        ("reset_mm_cache", [], None),
+        ("reset_encoder_cache", [], None),
+        ("reset_prefix_cache", [False, False], True),
+        ("reset_prefix_cache", [], True),
+        ("execute_dummy_batch", [], None),
+        ("is_sleeping", [], False),
+        ("is_scheduler_paused", [], False),
+        ("list_loras", [], []),
+        ("resume_scheduler", [], None),
+        (
+            "get_kv_cache_group_metadata",
+            [],
+            [{"group_idx": 0, "kind": "full_attention", "block_size": 4, "sliding_window": None}],
+        ),
+    ],
+)
+def test_what_front_ends_call_is_answered(method: str, args: list[Any], result: Any) -> None:
+    """With the arguments and results of the genuine core."""
+    assert make_engine().call_utility(method, args) == result
+
+
+@pytest.mark.parametrize("method", ["no_such_method", "step", "call", "_scheduler", "__init__", "settle_pauses"])
+def test_nothing_else_can_be_called(method: str) -> None:
+    """Neither unknown names nor those of the engine's own methods; the error lists what can be."""
+    with pytest.raises(UtilityError, match=rf"^Call to {method} method failed: unknown method.*get_supported_tasks"):
+        make_engine().call_utility(method, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "words"),
+    [
+        ("is_sleeping", [1], "too many positional arguments"),
+        ("reset_prefix_cache", ["yes"], "reset_running_requests must be bool, got 'yes'"),
+        ("pause_scheduler", ["now", True], r"mode must be Literal\['abort', 'wait', 'keep'\], got 'now'"),
+    ],
+)
+def test_wrong_arguments_are_refused(method: str, args: list[Any], words: str) -> None:
+    """The error names the argument, the value and what it must be; the engine is not paused by it."""
+    engine = make_engine()
+    with pytest.raises(UtilityError, match=f"^Call to {method} method failed: .*{words}"):
+        engine.call_utility(method, args)
+    assert not engine.scheduler.is_paused
+
+
+def test_pause_abort_ends_everything_and_is_answered_after_the_outputs() -> None:
+    """The requests' final ABORT outputs come with the next step, then the answer; what is added waits for resume."""
+    engine = make_engine()
+    add(engine, "a", PROMPT, max_tokens=9)
+    step(engine)
+    answer = engine.call_utility("pause_scheduler", ["abort", True])
+    assert isinstance(answer, Future)
+    assert not answer.done()
+    outputs, _ = engine.step()
+    assert outputs[0].finished_requests == ["a"]
+    assert flatten([outputs])["a"].finish_reason is FinishReason.ABORT
+    assert not answer.done()
+    assert engine.step() == ({}, False)
+    assert answer.result(timeout=0) is None
+    add(engine, "b", PROMPT, max_tokens=2)
+    assert not engine.has_requests()
+    engine.call_utility("resume_scheduler", [])
+    [first, *_] = outputs = run_to_end(engine)["b"]
+    assert tokens_of(outputs) == expected_tokens(PROMPT, 2)
+    assert first.prefill_stats is not None
+    assert first.prefill_stats.num_cached_tokens == 0
+
+
+def test_pause_wait_lets_running_requests_end() -> None:
+    """Those that run end normally, those that wait stay, and the answer comes when nothing runs."""
+    engine = make_engine(max_num_seqs=1)
+    add(engine, "a", PROMPT, max_tokens=3)
+    add(engine, "b", PROMPT, max_tokens=3)
+    step(engine)
+    answer = engine.call_utility("pause_scheduler", ["wait", False])
+    assert engine.call_utility("is_scheduler_paused", [])
+    assert tokens_of(run_to_end(engine)["a"]) == expected_tokens(PROMPT, 3)[1:]
+    assert answer.result(timeout=0) is None
+    assert engine.num_unfinished_requests() == 1
+    engine.call_utility("resume_scheduler", [])
+    assert tokens_of(run_to_end(engine)["b"]) == expected_tokens(PROMPT, 3)
+
+
+@pytest.mark.parametrize("clear_cache", [True, False])
+def test_pause_keep_freezes_running_requests(clear_cache: bool) -> None:
+    """Answered in the next step, in which nothing runs; after resume the requests go on with the same tokens."""
+    engine = make_engine()
+    add(engine, "a", PROMPT, max_tokens=5)
+    step(engine)
+    answer = engine.call_utility("pause_scheduler", ["keep", clear_cache])
+    assert engine.step() == ({}, False)
+    assert answer.result(timeout=0) is None
+    assert not engine.has_requests()
+    assert engine.num_unfinished_requests() == 1
+    assert engine.scheduler.kv_cache.is_unused == clear_cache
+    engine.call_utility("resume_scheduler", [])
+    assert tokens_of(run_to_end(engine)["a"]) == expected_tokens(PROMPT, 5)[1:]
+
+
+def test_frozen_requests_can_be_aborted() -> None:
+    """One by its id, the rest by abort_all with their final outputs: a pause leaves nobody without an end."""
+    engine = make_engine()
+    add(engine, "a", max_tokens=5)
+    add(engine, "b", max_tokens=5)
+    step(engine)
+    engine.call_utility("pause_scheduler", ["keep", False])
+    engine.abort_requests(["a"])
+    assert run_to_end(engine) == {}
+    assert [output.request_id for output in engine.abort_all()[0].outputs] == ["b"]
+    assert engine.scheduler.kv_cache.is_unused
+
+
+def test_resume_answers_a_pause_that_was_still_waiting() -> None:
+    """It fails with a reason instead of waiting for an idle moment that may never come."""
+    engine = make_engine()
+    add(engine, max_tokens=5)
+    step(engine)
+    answer = engine.call_utility("pause_scheduler", ["wait", False])
+    engine.call_utility("resume_scheduler", [])
+    with pytest.raises(UtilityError, match="pause_scheduler method failed: resumed before the engine was idle"):
+        answer.result(timeout=0)
+    assert tokens_of(run_to_end(engine)["r"]) == expected_tokens([1, 2, 3], 5)[1:]
