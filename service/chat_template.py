@@ -1,0 +1,75 @@
+"""A model's chat template: Jinja as Hugging Face runs it, in a sandbox."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+class ChatTemplateError(ValueError):
+    """The template refused the conversation, or is broken itself."""
+
+
+class ChatTemplate:
+    """``special_tokens`` are variables of the template: bos_token, eos_token and the like."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self._source = source
+        self._special_tokens = dict(special_tokens)
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, template_kwargs: Mapping[str, Any]
+    ) -> str:
+        """The conversation as the text that the model was trained on.
+
+        ``template_kwargs`` are further variables. Raises ChatTemplateError.
+        """
+        variables = {**self._special_tokens, **template_kwargs}
+        variables.update(messages=messages, add_generation_prompt=add_generation_prompt)
+        try:
+            return self._template.render(variables)
+        except Exception as error:  # a template is a program: it can fail in any way
+            raise ChatTemplateError(f"the chat template failed: {error}") from error
+
+    @cached_property
+    def _template(self) -> Template:
+        return _environment().from_string(self._source)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+class _GenerationTag(Extension):
+    """``{% generation %}`` marks the assistant's words for training; here it is only what it encloses."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    # Jinja's own filter escapes for HTML.
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().strftime(layout)

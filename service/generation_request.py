@@ -1,0 +1,50 @@
+"""One request as the gateway works with it, whatever API it came by: checked, complete, immutable."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from core.wire.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """What ends a sequence beside the end-of-sequence token, as the client asked for it."""
+
+    strings: tuple[str, ...] = ()
+    token_ids: frozenset[int] = frozenset()
+    include_in_output: bool = False
+    """Leave what ended the sequence in its text."""
+
+
+@dataclass(frozen=True)
+class OutputChoices:
+    """What the client wants back."""
+
+    text: bool = True
+    token_ids: bool = False
+    skip_special_tokens: bool = True
+    echo_prompt_token_ids: bool = False
+    logprobs: bool = False
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """``sampling_params`` is what the core gets, ``n`` included; ``stop`` and ``output`` stay in the gateway."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    stop: StopRules = StopRules()
+    output: OutputChoices = OutputChoices()
+    priority: int = 0
+    cache_salt: str | None = None
+    data_parallel_rank: int | None = None
+
+    def sequence_params(self, index: int) -> SamplingParams:
+        """What the core gets for the ``index``-th of the ``n`` sequences: one sequence, and a seed of its own."""
+        params = self.sampling_params
+        if params.n == 1:
+            return params
+        seed = None if params.seed is None else params.seed + index
+        return msgspec.structs.replace(params, n=1, seed=seed)

@@ -1,0 +1,7 @@
+"""Models: their names, where they come from, and the files a model folder needs."""
+
+from service.models.errors import ModelError
+from service.models.progress import Progress, Report
+from service.models.resolve import ModelFiles, cache_folder, resolve_model
+
+__all__ = ["ModelError", "ModelFiles", "Progress", "Report", "cache_folder", "resolve_model"]

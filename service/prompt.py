@@ -1,0 +1,115 @@
+"""The prompt of a request, as tokens."""
+
+from typing import Any
+
+from google.protobuf import json_format
+
+from core.wire.sampling_params import Violation
+from service.chat_template import ChatTemplateError
+from service.served_model import ServedModel
+from service.tokenizer import Tokenizer
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.sampling_params_pb2 import SamplingParams
+
+_RESERVED_KWARGS = ("messages", "add_generation_prompt")
+
+
+def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
+    """The tokens of the prompt, truncated as asked. What is wrong is added to ``violations``."""
+    kind = request.WhichOneof("prompt")
+    if kind is None:
+        violations.append(Violation("prompt", "is required: one of text, token_ids, chat"))
+        return []
+    num_known = len(violations)
+    if kind == "text":
+        token_ids = encode_text(request.text, True, model.tokenizer, violations)
+    elif kind == "chat":
+        token_ids = encode_chat(request.chat, model.tokenizer, violations)
+    else:
+        token_ids = read_token_ids("token_ids.ids", request.token_ids.ids, model.vocab_size, violations)
+    if len(violations) > num_known:
+        return []
+    token_ids = _truncated(token_ids, request.sampling_params, model.max_model_len, violations)
+    if not token_ids:
+        violations.append(Violation("token_ids.ids" if kind == "token_ids" else kind, "must have at least one token"))
+    elif len(token_ids) >= model.max_model_len:
+        violations.append(Violation(kind, _too_long(len(token_ids), model.max_model_len)))
+    return token_ids
+
+
+def encode_text(text: str, add_special_tokens: bool, tokenizer: Tokenizer, violations: list[Violation]) -> list[int]:
+    """The tokens of ``text``, which may not be empty even where a BOS would be added."""
+    if text:
+        return tokenizer.encode(text, add_special_tokens)
+    violations.append(Violation("text", "must not be empty"))
+    return []
+
+
+def encode_chat(chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation]) -> list[int]:
+    """The tokens of ``chat`` in the model's template."""
+    found = _chat_violations(chat)
+    violations += found
+    if found:
+        return []
+    messages = [{"role": message.role, "content": message.content} for message in chat.messages]
+    add_generation_prompt = chat.add_generation_prompt if chat.HasField("add_generation_prompt") else True
+    try:
+        template_kwargs = _with_integers(json_format.MessageToDict(chat.template_kwargs))
+        return tokenizer.render_chat(messages, add_generation_prompt, template_kwargs)
+    except json_format.Error as error:
+        violations.append(Violation("chat.template_kwargs", str(error)))
+        return []
+    except ChatTemplateError as error:
+        violations.append(Violation("chat", str(error)))
+        return []
+
+
+def read_token_ids(field: str, ids: Any, vocab_size: int, violations: list[Violation]) -> list[int]:
+    """``ids`` as a list, each of them in the vocabulary."""
+    token_ids = list(ids)
+    if token_ids and (largest := max(token_ids)) >= vocab_size:
+        place = token_ids.index(largest)
+        violations.append(Violation(field, f"token ids must be in [0, {vocab_size - 1}], got {largest} at {place}"))
+    return token_ids
+
+
+def _chat_violations(chat: pb.Chat) -> list[Violation]:
+    if not chat.messages:
+        return [Violation("chat.messages", "must have at least one message")]
+    nameless = next((index for index, message in enumerate(chat.messages) if not message.role), None)
+    found = [] if nameless is None else [Violation(f"chat.messages[{nameless}].role", "must not be empty")]
+    reserved = [name for name in _RESERVED_KWARGS if name in chat.template_kwargs.fields]
+    if reserved:
+        found.append(Violation("chat.template_kwargs", f"may not name {' or '.join(reserved)}"))
+    return found
+
+
+def _with_integers(value: Any) -> Any:
+    """Struct knows only floats; a template that prints 1024 should not print 1024.0."""
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _truncated(
+    token_ids: list[int], params: SamplingParams, max_model_len: int, violations: list[Violation]
+) -> list[int]:
+    if not params.HasField("truncate_prompt_tokens"):
+        return token_ids
+    num_kept = params.truncate_prompt_tokens
+    if num_kept == -1:
+        num_output_tokens = params.max_tokens if params.HasField("max_tokens") else 1
+        num_kept = max(max_model_len - num_output_tokens, 1)
+    if num_kept < 1:
+        bound = "must be -1 (as many as fit) or at least 1"
+        violations.append(Violation("sampling_params.truncate_prompt_tokens", f"{bound}, got {num_kept}"))
+        return token_ids
+    return token_ids[-num_kept:]
+
+
+def _too_long(num_tokens: int, max_model_len: int) -> str:
+    return (
+        f"has {num_tokens} tokens, must have less than max_model_len ({max_model_len}): one at least is for the output"
+    )

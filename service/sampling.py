@@ -1,0 +1,128 @@
+"""How to choose tokens: from what the client set, what the model declares, and the defaults, in this order."""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from core.wire.sampling_params import SamplingParams, Violation, find_violations
+from service.errors import shown
+from service.generation_request import StopRules
+from service.served_model import ServedModel
+from service.tokenizer import Tokenizer
+from sluicegate.v1 import sampling_params_pb2 as pb
+
+MAX_STOP_STRINGS = 64
+MAX_STOP_STRING_BYTES = 1024
+MAX_BAD_WORDS = 1024
+
+_SCALARS = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "max_tokens",
+    "min_tokens",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "ignore_eos",
+    "logprobs",
+    "prompt_logprobs",
+)
+_OWN_NAMES = {"bad_words_token_ids": "bad_words"}
+
+
+def read_sampling_params(
+    given: pb.SamplingParams, model: ServedModel, num_prompt_tokens: int, violations: list[Violation]
+) -> SamplingParams:
+    """What the core gets. What is wrong is added to ``violations``. ``num_prompt_tokens`` 0: the prompt is wrong."""
+    fields = {field.name: value for field, value in given.ListFields() if field.name in _SCALARS}
+    params = SamplingParams(**{"max_tokens": None, **model.generation_config.sampling, **fields})
+    if params.max_tokens is None and num_prompt_tokens:
+        params.max_tokens = model.max_model_len - num_prompt_tokens
+    params.logit_bias = dict(given.logit_bias) or None
+    params.allowed_token_ids = _unique(given.allowed_token_ids) or None
+    params.bad_words_token_ids = _read_bad_words(given.bad_words, model.tokenizer, violations) or None
+    _set_stop_token_ids(params, _unique(given.stop_token_ids), model.generation_config.eos_token_ids)
+    for field, description in find_violations(params, model.vocab_size):
+        # The others hold stop_token_ids once more, and the model's own.
+        if field not in ("all_stop_token_ids", "eos_token_id"):
+            violations.append(Violation(f"sampling_params.{_OWN_NAMES.get(field, field)}", description))
+    params.top_k = max(params.top_k, 0)
+    return params
+
+
+def read_stop_rules(given: pb.SamplingParams, violations: list[Violation]) -> StopRules:
+    """What the gateway watches for. What is wrong is added to ``violations``."""
+    violations += [Violation("sampling_params.stop", description) for description in _stop_faults(given.stop)]
+    return StopRules(tuple(given.stop), frozenset(given.stop_token_ids), given.include_stop_str_in_output)
+
+
+def structured_output_violations(given: pb.SamplingParams) -> Iterator[Violation]:
+    """Faults of a form that show without compiling it."""
+    kind = given.WhichOneof("structured_output")
+    if kind in ("json_schema", "structural_tag") and not _is_json_object(getattr(given, kind)):
+        yield Violation(f"sampling_params.{kind}", f"must be a JSON object, got {shown(getattr(given, kind))}")
+    elif kind in ("regex", "grammar") and not getattr(given, kind).strip():
+        yield Violation(f"sampling_params.{kind}", "must not be empty")
+    elif kind == "choice" and not (given.choice.choices and all(given.choice.choices)):
+        yield Violation("sampling_params.choice", "must have at least one string, none of them empty")
+    elif kind == "json_object" and not given.json_object:
+        yield Violation("sampling_params.json_object", "must be true or unset, got false")
+
+
+def _set_stop_token_ids(params: SamplingParams, asked: list[int], eos_token_ids: tuple[int, ...]) -> None:
+    """The core ends a sequence at ``eos_token_id`` and at ``stop_token_ids``, and masks all of them for min_tokens."""
+    params.all_stop_token_ids = _unique([*eos_token_ids, *asked])
+    if params.ignore_eos:
+        params.stop_token_ids = asked or None
+        return
+    params.eos_token_id = next(iter(eos_token_ids), None)
+    params.stop_token_ids = _unique([*asked, *eos_token_ids[1:]]) or None
+
+
+def _stop_faults(stops: Iterable[str]) -> Iterator[str]:
+    stops = list(stops)
+    if len(stops) > MAX_STOP_STRINGS:
+        yield f"must have at most {MAX_STOP_STRINGS} strings, got {len(stops)}"
+    if "" in stops:
+        yield "must not hold an empty string"
+    longest = max((len(stop.encode()) for stop in stops), default=0)
+    if longest > MAX_STOP_STRING_BYTES:
+        yield f"each string must have at most {MAX_STOP_STRING_BYTES} bytes, got one of {longest}"
+
+
+def _read_bad_words(words: Iterable[str], tokenizer: Tokenizer, violations: list[Violation]) -> list[list[int]]:
+    words = list(words)
+    if len(words) > MAX_BAD_WORDS:
+        bound = f"must have at most {MAX_BAD_WORDS} strings, got {len(words)}"
+        violations.append(Violation("sampling_params.bad_words", bound))
+        return []
+    if not all(words):
+        violations.append(Violation("sampling_params.bad_words", "must not hold an empty string"))
+        return []
+    return [token_ids for word in words for token_ids in _spellings(word, tokenizer) if token_ids]
+
+
+def _spellings(word: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
+    """The word as a text begins with it and, if that is as long and begins otherwise, as it stands after a space.
+
+    After vLLM's SamplingParams.update_from_tokenizer.
+    """
+    bare = tokenizer.encode(word.lstrip() or word, add_special_tokens=False)
+    spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+    yield bare
+    if len(spaced) == len(bare) and spaced[:1] != bare[:1]:
+        yield spaced
+
+
+def _unique(token_ids: Iterable[int]) -> list[int]:
+    return list(dict.fromkeys(token_ids))
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

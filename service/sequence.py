@@ -1,0 +1,98 @@
+"""One sequence of a request: the core's outputs in, text and tokens for the client out. Pure: no IO, no clock."""
+
+import msgspec
+
+from core.wire.messages import EngineCoreOutput, FinishReason, LogprobsLists
+from service.detokenizer import Detokenizer
+from service.generation_request import GenerationRequest
+from service.stop_strings import StopStrings
+from service.tokenizer import Tokenizer
+
+
+class SequenceFinish(msgspec.Struct, frozen=True, gc=False):
+    """How a sequence ended. For the end-of-sequence token neither ``stop_token_id`` nor ``stop_string`` is set.
+
+    ``num_output_tokens`` counts up to and including the token that ended it.
+    """
+
+    reason: FinishReason
+    stop_token_id: int | None
+    stop_string: str | None
+    num_output_tokens: int
+
+
+class SequenceDelta(msgspec.Struct, frozen=True, gc=False):
+    """What one output of the core adds. ``logprobs`` has a row for each token, or is None."""
+
+    text: str
+    token_ids: list[int]
+    logprobs: LogprobsLists | None
+    finish: SequenceFinish | None
+
+
+class Sequence:
+    """The ``index``-th of the ``n`` sequences of ``request``. After a delta with ``finish`` nothing more is fed.
+
+    Tokens are taken one by one, so that text and stop do not depend on how many come in one output.
+    """
+
+    def __init__(self, index: int, request: GenerationRequest, tokenizer: Tokenizer) -> None:
+        self.index = index
+        self._num_output_tokens = 0
+        self._min_tokens = request.sampling_params.min_tokens
+        self._stop = request.stop
+        self._wants_text = request.output.text
+        token_bytes = tokenizer.spoken_bytes if request.output.skip_special_tokens else tokenizer.token_bytes
+        self._detokenizer = Detokenizer(token_bytes, request.prompt_token_ids)
+        self._stop_strings = StopStrings(request.stop.strings, request.stop.include_in_output)
+
+    def feed(self, output: EngineCoreOutput) -> SequenceDelta:
+        """Raises UnknownTokenError for a token id outside the vocabulary: this sequence is lost, and no other."""
+        num_before = self._num_output_tokens
+        text = self._text_of(output)
+        num_new = self._num_output_tokens - num_before
+        return SequenceDelta(
+            text if self._wants_text else "",
+            output.new_token_ids[:num_new],
+            _first_rows(output.new_logprobs, num_new),
+            self._finish_of(output),
+        )
+
+    def _text_of(self, output: EngineCoreOutput) -> str:
+        num_shown = len(output.new_token_ids) - self._hides_last_token(output)
+        text = ""
+        for position, token_id in enumerate(output.new_token_ids):
+            self._num_output_tokens += 1
+            if position < num_shown:
+                text += self._let_through(self._detokenizer.feed(token_id))
+                if self._stop_strings.matched is not None:
+                    return text
+            else:
+                self._detokenizer.skip(token_id)
+        if output.finish_reason is not None:
+            text += self._let_through(self._detokenizer.flush()) + self._stop_strings.flush()
+        return text
+
+    def _hides_last_token(self, output: EngineCoreOutput) -> bool:
+        """The token that the core stopped at is no text, unless the client wants to see it."""
+        return output.finish_reason is FinishReason.STOP and not self._stop.include_in_output
+
+    def _let_through(self, piece: str) -> str:
+        return self._stop_strings.feed(piece, armed=self._num_output_tokens > self._min_tokens)
+
+    def _finish_of(self, output: EngineCoreOutput) -> SequenceFinish | None:
+        stop_string = self._stop_strings.matched
+        if stop_string is not None:
+            return SequenceFinish(FinishReason.STOP, None, stop_string, self._num_output_tokens)
+        if output.finish_reason is None:
+            return None
+        # The core also stops at the model's further end-of-sequence tokens, which the client need not have named.
+        stop_token_id = output.stop_reason if output.stop_reason in self._stop.token_ids else None
+        assert not isinstance(stop_token_id, str)
+        return SequenceFinish(output.finish_reason, stop_token_id, None, self._num_output_tokens)
+
+
+def _first_rows(logprobs: LogprobsLists | None, num_rows: int) -> LogprobsLists | None:
+    if logprobs is None or len(logprobs.ranks) == num_rows:
+        return logprobs
+    return LogprobsLists(logprobs.token_ids[:num_rows], logprobs.logprobs[:num_rows], logprobs.ranks[:num_rows])

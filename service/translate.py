@@ -1,0 +1,114 @@
+"""sluicegate.v1 requests checked and put into the gateway's own terms; every fault of a request is found at once."""
+
+import uuid
+
+from core.wire.sampling_params import Violation
+from service.errors import InvalidRequest, NotFound, Unimplemented, shown
+from service.generation_request import GenerationRequest, OutputChoices
+from service.prompt import encode_chat, encode_text, read_prompt, read_token_ids
+from service.sampling import read_sampling_params, read_stop_rules, structured_output_violations
+from service.served_model import ServedModel
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1 import sampling_params_pb2
+
+MAX_REQUEST_ID_BYTES = 256
+
+
+def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequest:
+    """Raises InvalidRequest with every violation, NotFound for another model or a LoRA, Unimplemented.
+
+    Takes about as long as tokenizing the prompt: 1.5 µs per token.
+    """
+    _check_model(request.model, model)
+    _check_lora(request.lora_name)
+    given = request.sampling_params
+    violations: list[Violation] = []
+    prompt_token_ids = read_prompt(request, model, violations)
+    sampling_params = read_sampling_params(given, model, len(prompt_token_ids), violations)
+    stop = read_stop_rules(given, violations)
+    violations += structured_output_violations(given)
+    violations += _envelope_violations(request, model)
+    if violations:
+        raise InvalidRequest(violations)
+    _check_built(given)
+    return GenerationRequest(
+        request_id=request.request_id or uuid.uuid4().hex,
+        prompt_token_ids=prompt_token_ids,
+        sampling_params=sampling_params,
+        stop=stop,
+        output=_read_output(request),
+        priority=request.priority,
+        cache_salt=request.cache_salt or None,
+        data_parallel_rank=request.data_parallel_rank if request.HasField("data_parallel_rank") else None,
+    )
+
+
+def tokenize(request: pb.TokenizeRequest, model: ServedModel) -> pb.TokenizeResponse:
+    """Raises InvalidRequest, NotFound."""
+    _check_model(request.model, model)
+    violations: list[Violation] = []
+    token_ids: list[int] = []
+    match request.WhichOneof("input"):
+        case "text":
+            add_special_tokens = request.add_special_tokens if request.HasField("add_special_tokens") else True
+            token_ids = encode_text(request.text, add_special_tokens, model.tokenizer, violations)
+        case "chat":
+            token_ids = encode_chat(request.chat, model.tokenizer, violations)
+        case _:
+            violations.append(Violation("input", "is required: one of text, chat"))
+    if violations:
+        raise InvalidRequest(violations)
+    tokens = map(model.tokenizer.token_text, token_ids) if request.return_tokens else ()
+    return pb.TokenizeResponse(token_ids=token_ids, tokens=tokens, max_model_len=model.max_model_len)
+
+
+def detokenize(request: pb.DetokenizeRequest, model: ServedModel) -> pb.DetokenizeResponse:
+    """Raises InvalidRequest, NotFound."""
+    _check_model(request.model, model)
+    violations: list[Violation] = []
+    token_ids = read_token_ids("token_ids", request.token_ids, model.vocab_size, violations)
+    if violations:
+        raise InvalidRequest(violations)
+    return pb.DetokenizeResponse(text=model.tokenizer.decode(token_ids, request.skip_special_tokens))
+
+
+def _check_model(name: str, model: ServedModel) -> None:
+    if name not in ("", model.name):
+        raise NotFound(f"no model {shown(name)}; this server serves {model.name!r}", reason="MODEL_NOT_FOUND")
+
+
+def _check_lora(name: str) -> None:
+    if name:
+        raise NotFound(f"no LoRA adapter {shown(name)} is loaded", reason="LORA_NOT_FOUND")
+
+
+def _check_built(given: sampling_params_pb2.SamplingParams) -> None:
+    structured_output = given.WhichOneof("structured_output")
+    missing = "prompt_logprobs" if given.HasField("prompt_logprobs") else structured_output
+    if missing is not None:
+        field = f"sampling_params.{missing}"
+        raise Unimplemented(f"{field} is not supported yet", reason="FIELD_NOT_SUPPORTED", field=field)
+
+
+def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> list[Violation]:
+    found = []
+    size = len(request.request_id.encode())
+    if size > MAX_REQUEST_ID_BYTES:
+        found.append(Violation("request_id", f"must have at most {MAX_REQUEST_ID_BYTES} bytes, got {size}"))
+    if not request.request_id.isprintable():
+        found.append(Violation("request_id", f"must be printable, got {shown(request.request_id)}"))
+    if request.data_parallel_rank >= model.data_parallel_size:
+        bound = f"must be in [0, {model.data_parallel_size - 1}], got {request.data_parallel_rank}"
+        found.append(Violation("data_parallel_rank", bound))
+    return found
+
+
+def _read_output(request: pb.GenerateRequest) -> OutputChoices:
+    options = request.output_options
+    return OutputChoices(
+        text=options.text if options.HasField("text") else True,
+        token_ids=options.token_ids,
+        skip_special_tokens=options.skip_special_tokens if options.HasField("skip_special_tokens") else True,
+        echo_prompt_token_ids=options.echo_prompt_token_ids,
+        logprobs=request.sampling_params.HasField("logprobs"),
+    )
