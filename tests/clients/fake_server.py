@@ -1,4 +1,5 @@
 """A server of sluicegate.v1 without a model: it answers with the words of the prompt, and does what some of them say.
+A prompt of tokens is answered with max_tokens words.
 
 "hang" waits until the call ends, "refuse" and "overload" fail with details, "leave" fails as a draining server does.
 """
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NoReturn
+from zlib import crc32
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -52,7 +54,7 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
         )
 
     def Tokenize(self, request: Any, context: Any) -> pb.TokenizeResponse:
-        return pb.TokenizeResponse(token_ids=[len(word) for word in self._words(request, context)])
+        return pb.TokenizeResponse(token_ids=[crc32(word.encode()) for word in self._words(request, context)])
 
     def Detokenize(self, request: Any, context: Any) -> pb.DetokenizeResponse:
         self.requests.append(request)
@@ -61,7 +63,7 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
     def _words(self, request: Any, context: Any) -> list[str]:
         self.requests.append(request)
         context.add_callback(self.ended.set)
-        words = (request.text or " ".join(message.content for message in request.chat.messages)).split()
+        words = _prompt_words(request)
         for word in words:
             if word in _FAILURES:
                 _fail(context, *_FAILURES[word])
@@ -99,6 +101,15 @@ def _fail(context: Any, code: grpc.StatusCode, message: str, *details: Any) -> N
     for detail in details:
         status.details.add().Pack(detail)
     context.abort_with_status(rpc_status.to_status(status))
+
+
+def _prompt_words(request: Any) -> list[str]:
+    match request.WhichOneof("input" if isinstance(request, pb.TokenizeRequest) else "prompt"):
+        case "chat":
+            return " ".join(message.content for message in request.chat.messages).split()
+        case "text":
+            return request.text.split()
+    return ["word"] * request.sampling_params.max_tokens
 
 
 def _hang(context: Any) -> None:

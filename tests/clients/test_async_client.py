@@ -1,6 +1,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from zlib import crc32
 
 import pytest
 
@@ -105,7 +106,7 @@ async def test_no_server_is_said_with_the_address() -> None:
 
 async def test_tokenize_and_detokenize(client: AsyncClient) -> None:
     """Text to tokens, tokens to text."""
-    assert await client.tokenize("a bcd") == [1, 3]
+    assert await client.tokenize("a bcd") == [crc32(b"a"), crc32(b"bcd")]
     assert await client.detokenize([1, 2]) == "x xx"
 
 

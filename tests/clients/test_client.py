@@ -1,5 +1,6 @@
 import gc
 import threading
+from zlib import crc32
 
 import pytest
 
@@ -149,9 +150,9 @@ def test_every_error_can_be_caught_as_one() -> None:
 
 def test_tokenize_and_detokenize(client: Client, server: FakeServer) -> None:
     """Text or chat to tokens, tokens to text."""
-    assert client.tokenize("a bcd", add_special_tokens=False) == [1, 3]
+    assert client.tokenize("a bcd", add_special_tokens=False) == [crc32(b"a"), crc32(b"bcd")]
     assert not server.service.requests[-1].add_special_tokens
-    assert client.tokenize(chat=[{"role": "user", "content": "ab"}]) == [2]
+    assert client.tokenize(chat=[{"role": "user", "content": "ab"}]) == [crc32(b"ab")]
     assert client.detokenize([1, 2], skip_special_tokens=True) == "x xx"
 
 

@@ -114,20 +114,27 @@ def readable_errors(address: str) -> Iterator[None]:
 
 
 def _readable(failure: _Failure, address: str) -> SluicegateError:
-    code, message = failure.code(), failure.details() or failure.code().name
+    code = failure.code()
     info, bad_request, retry = ErrorInfo(), BadRequest(), RetryInfo()
     for detail in _details(failure):
         for known in (info, bad_request, retry):
             detail.Unpack(known)
-    if code is grpc.StatusCode.UNAVAILABLE and not info.reason:
-        message = f"no connection to {address}: {message}"
     return _ERRORS.get(code, SluicegateError)(
-        message,
+        _message(failure, address, from_server=bool(info.reason)),
         code,
         info.reason,
         tuple(Violation(each.field, each.description) for each in bad_request.field_violations),
         retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
     )
+
+
+def _message(failure: _Failure, address: str, from_server: bool) -> str:
+    code, message = failure.code(), failure.details() or failure.code().name
+    if code is grpc.StatusCode.UNAVAILABLE and not from_server:
+        return f"no connection to {address}: {message}"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED and not from_server:
+        return "the timeout of the call has passed"
+    return message
 
 
 def _details(failure: _Failure) -> Iterator[AnyMessage]:

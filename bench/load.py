@@ -1,0 +1,97 @@
+"""Sends requests and writes down when what arrived, by the monotonic clock."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request. Times are in seconds of the monotonic clock."""
+
+    start: float
+    end: float = 0.0
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    """Time and number of tokens of every delta."""
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    error: str | None = None
+    """The gRPC status of a request that failed."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(num_tokens for _, num_tokens in self.arrivals)
+
+    @property
+    def ttft_s(self) -> float:
+        """From sending the request to its first token."""
+        return self.arrivals[0][0] - self.start
+
+
+Send = Callable[[pb.GenerateRequest], Coroutine[Any, Any, RequestRecord]]
+
+
+class Sender:
+    """Sends requests on one channel, for any number of tasks. ``timeout_s`` bounds each."""
+
+    def __init__(self, channel: grpc.aio.Channel, timeout_s: float) -> None:
+        self._stub = InferenceServiceStub(channel)
+        self._timeout_s = timeout_s
+
+    async def __call__(self, request: pb.GenerateRequest) -> RequestRecord:
+        record = RequestRecord(time.monotonic())
+        try:
+            async for event in self._stub.GenerateStream(request, timeout=self._timeout_s):
+                _note(record, event)
+        except grpc.aio.AioRpcError as error:
+            record.error = error.code().name
+        else:
+            if record.num_output_tokens != request.sampling_params.max_tokens:
+                record.error = "INCOMPLETE"
+        record.end = time.monotonic()
+        return record
+
+
+def _note(record: RequestRecord, event: pb.GenerateStreamResponse) -> None:
+    if num_tokens := len(event.delta.token_ids):
+        record.arrivals.append((time.monotonic(), num_tokens))
+    elif event.HasField("started"):
+        record.num_prompt_tokens = event.started.num_prompt_tokens
+        record.num_cached_tokens = event.started.num_cached_tokens
+
+
+async def closed_loop(send: Send, requests: Iterable[pb.GenerateRequest], concurrency: int) -> list[RequestRecord]:
+    """Keeps ``concurrency`` requests running until all are done."""
+    waiting = iter(requests)
+
+    async def worker() -> list[RequestRecord]:
+        return [await send(request) for request in waiting]
+
+    return [record for records in await asyncio.gather(*(worker() for _ in range(concurrency))) for record in records]
+
+
+async def open_loop(
+    send: Send, requests: Iterable[pb.GenerateRequest], rate: float, rng: random.Random
+) -> list[RequestRecord]:
+    """Sends ``rate`` requests per second as a Poisson process, however many are still running."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(send(request)) async for request in _poisson(requests, rate, rng)]
+    return [task.result() for task in tasks]
+
+
+async def _poisson(
+    requests: Iterable[pb.GenerateRequest], rate: float, rng: random.Random
+) -> AsyncIterator[pb.GenerateRequest]:
+    due = time.monotonic()
+    for request in requests:
+        await asyncio.sleep(due - time.monotonic())
+        yield request
+        due += rng.expovariate(rate)
