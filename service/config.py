@@ -1,0 +1,107 @@
+"""The gateway's settings: small frozen pieces, validated once; each class gets only its own."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.models import ModelFiles
+
+_HOST_PORT = re.compile(r"(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
+_WILDCARD_HOSTS = {"*", "0.0.0.0", "[::]"}
+
+
+@dataclass(frozen=True)
+class ListenConfig:
+    """Where to serve: ``HOST:PORT`` (port 0 = any) or ``unix:/PATH``."""
+
+    grpc_addresses: tuple[str, ...] = ("127.0.0.1:50051",)
+    admin_address: str = "127.0.0.1:50052"
+
+    def __post_init__(self) -> None:
+        if not self.grpc_addresses:
+            raise ValueError("grpc_address must be given at least once")
+        for address in self.grpc_addresses:
+            _check_listen_address("grpc_address", address)
+        _check_listen_address("admin_address", self.admin_address)
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """Bounds of what is taken on, and how long a drain may last."""
+
+    max_queued_requests: int = 2048
+    """Sequences at once, running and waiting together; a request counts ``n``."""
+    drain_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.max_queued_requests < 1:
+            raise ValueError(f"max_queued_requests must be at least 1, got {self.max_queued_requests}")
+        if self.drain_timeout_s < 0:
+            raise ValueError(f"drain_timeout must be at least 0 s, got {self.drain_timeout_s:g}")
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """The core: a ``command`` to start as a child, or else a ``handshake_address`` that a core will dial."""
+
+    command: tuple[str, ...] = ()
+    handshake_address: str = ""
+    load_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.handshake_address):
+            raise ValueError("a core needs either a command or a handshake_address")
+        if self.handshake_address:
+            _check_handshake_address(self.handshake_address)
+        if self.load_timeout_s <= 0:
+            raise ValueError(f"core_load_timeout must be above 0 s, got {self.load_timeout_s:g}")
+
+    def socket_addresses(self, folder: Path) -> tuple[str, str]:
+        """Where to bind the requests' and the outputs' sockets: in ``folder``, or beside the handshake address."""
+        if self.is_local:
+            return f"ipc://{folder}/requests", f"ipc://{folder}/outputs"
+        host = self.handshake_address.rpartition(":")[0]
+        return f"{host}:0", f"{host}:0"
+
+    @property
+    def is_local(self) -> bool:
+        return bool(self.command)
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """Everything a gateway is told. ``model.name`` is what clients call the model."""
+
+    model: ModelFiles
+    core: CoreConfig
+    listen: ListenConfig = field(default_factory=ListenConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    max_model_len: int | None = None
+    """Longest prompt plus output, in tokens; None = the core's limit, which it cannot exceed."""
+
+    def __post_init__(self) -> None:
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
+
+
+def _check_listen_address(name: str, address: str) -> None:
+    if address.startswith("unix:"):
+        if address in ("unix:", "unix://"):
+            raise ValueError(f"{name} must be unix:/PATH, got {address!r}")
+        return
+    _host_of(name, address)
+
+
+def _check_handshake_address(address: str) -> None:
+    scheme, _, rest = address.partition("://")
+    if scheme != "tcp":
+        raise ValueError(f"handshake_address must be tcp://HOST:PORT, got {address!r}")
+    if _host_of("handshake_address", rest) in _WILDCARD_HOSTS:
+        raise ValueError(f"handshake_address must name an address that cores can dial, got {address!r}")
+
+
+def _host_of(name: str, address: str) -> str:
+    match = _HOST_PORT.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"{name} must be HOST:PORT with a port in [0, 65535], got {address!r}")
+    return match["host"]

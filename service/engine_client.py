@@ -1,0 +1,277 @@
+"""The gateway's end of the wire: the only place in ``service`` that touches zmq.
+
+    add, abort, call_utility ──ROUTER──▶ core        every send completes at once: the queue is zmq's, nobody awaits
+    OutputStream ◀── reader ◀──PULL──── core         the reader is the only one to put into a stream
+    ready       ◀── reader ◀──ROUTER─── core         a core's first message teaches the ROUTER its identity
+    lost        ◀── reader ◀──PAIR──── zmq monitor   a peer hung up: is the core still there?
+
+Everything runs on the event loop. Sending is synchronous on purpose: a request cannot be cancelled half submitted.
+
+The sockets are read by callbacks on their file descriptors, not by ``zmq.asyncio``: that one makes a future and a
+task switch for every message, where a callback takes all that have come in one turn. The descriptor announces only
+that *something* changed (its signal may also be used up by a send), so every read goes on until the socket is empty.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from core.wire.codec import Decoder, Encoder, WireError
+from core.wire.handshake import HandshakeServer, engine_identity
+from core.wire.messages import (
+    ENGINE_CORE_DEAD,
+    EngineAddresses,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    EngineReadyResponse,
+    FinishReason,
+    RequestType,
+    UtilityCall,
+    UtilityOutput,
+)
+from service.engine_stats import EngineStats
+from service.errors import Internal, Unavailable
+from service.output_decoder import OutputDecoder
+from service.output_stream import OutputStream
+
+logger = logging.getLogger(__name__)
+
+_MESSAGES_PER_TURN = 64
+"""The reader lets others run after this many messages."""
+_PROBES_AFTER_S = (0.05, 1.0)
+"""When to ask zmq whether the core is gone after some peer hung up: it may take a moment to know."""
+
+
+class UtilityError(Exception):
+    """The core refused a utility call or failed at it; the text is the core's."""
+
+
+class EngineClient:
+    """Sends requests to one core and hands its outputs to their streams.
+
+    ``ready`` resolves with the core's first message, ``lost`` with the reason when the core is gone. From then on
+    every stream, utility call and ``add`` raises Unavailable.
+    """
+
+    def __init__(self, input_address: str, output_address: str) -> None:
+        """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises ``zmq.ZMQError`` if one is taken."""
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self.stats = EngineStats()
+        self._streams: dict[str, OutputStream] = {}
+        self._utility_calls: dict[int, asyncio.Future[Any]] = {}
+        self._call_ids = itertools.count(1)
+        self._encoder = Encoder()
+        self._output_decoder = OutputDecoder()
+        self._ready_decoder = Decoder(EngineReadyResponse)
+        self._identity = engine_identity(0)
+        self._context = zmq.Context()
+        self._requests = self._bind(zmq.ROUTER, input_address)
+        self._outputs = self._bind(zmq.PULL, output_address)
+        self._hangups = self._requests.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._readers: dict[zmq.Socket[bytes], Callable[[list[bytes]], None]] = {
+            self._requests: self._on_ready_response,
+            self._outputs: self._on_output,
+            self._hangups: self._on_hangup,
+        }
+        for socket in self._readers:
+            self._loop.add_reader(socket.FD, self._read, socket)
+            self._loop.call_soon(self._read, socket)  # a descriptor stays silent until its socket was once found empty
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost.done() else "ready" if self.ready.done() else "waiting for the core"
+        return f"EngineClient({state}, {len(self._streams)} requests, {len(self._utility_calls)} utility calls)"
+
+    @property
+    def addresses(self) -> EngineAddresses:
+        """Where the core is to connect."""
+        return EngineAddresses(inputs=[_endpoint(self._requests)], outputs=[_endpoint(self._outputs)])
+
+    @property
+    def num_requests(self) -> int:
+        """Requests in the stream table, finished ones included until their caller closes."""
+        return len(self._streams)
+
+    def handshake(self, address: str, num_local_engines: int) -> HandshakeServer:
+        """A handshake that sends cores to these sockets. Raises HandshakeError if ``address`` cannot be bound."""
+        context = zmq.asyncio.Context(self._context)
+        return HandshakeServer(context, address, self.addresses, num_local_engines=num_local_engines)
+
+    def add(self, requests: Sequence[EngineCoreRequest]) -> OutputStream:
+        """Submit ``requests``, whose outputs all come through the one stream returned. The caller must ``close`` it.
+
+        Raises Unavailable if there is no core.
+        """
+        stream = OutputStream(request.request_id for request in requests)
+        try:
+            for request in requests:
+                self._streams[request.request_id] = stream
+                self._send(RequestType.ADD, request)
+        except BaseException:
+            self.close_stream(stream)
+            raise
+        return stream
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """End live requests here and in the core: their streams get a last output, ABORT. Unknown ids are ignored."""
+        live = [i for i in request_ids if (stream := self._streams.get(i)) is not None and i in stream.unfinished]
+        for request_id in live:
+            self._streams[request_id].put(EngineCoreOutput(request_id, [], finish_reason=FinishReason.ABORT))
+        self._send_abort(live)
+
+    def stop(self, stream: OutputStream, request_id: str) -> None:
+        """The caller has all it wants of ``request_id``: the core need not go on with it."""
+        stream.finish(request_id)
+        self._send_abort([request_id])
+
+    def close_stream(self, stream: OutputStream) -> None:
+        """Forget the requests of ``stream`` and abort those that have not ended. Never raises; may be called twice."""
+        for request_id in stream.request_ids:
+            self._streams.pop(request_id, None)
+        self._send_abort(sorted(stream.unfinished))
+        stream.unfinished.clear()
+
+    async def call_utility(self, method: str, *args: Any) -> Any:
+        """Call ``method`` on the core. Raises UtilityError with the core's message, Unavailable at once if it dies."""
+        call_id = next(self._call_ids)
+        answer = self._utility_calls[call_id] = self._loop.create_future()
+        try:
+            self._send(RequestType.UTILITY, UtilityCall(0, call_id, method, list(args)))
+            return await answer
+        finally:
+            del self._utility_calls[call_id]
+
+    def lose_core(self, reason: str) -> None:
+        """The core is gone: end everything that waits for it. Only the first call counts."""
+        if self.lost.done():
+            return
+        self.lost.set_result(reason)
+        for stream in set(self._streams.values()):
+            stream.fail(self._core_lost())
+        for answer in self._utility_calls.values():
+            if not answer.done():
+                answer.set_exception(self._core_lost())
+
+    def close(self) -> None:
+        """Stop reading and release the sockets."""
+        for socket in self._readers:
+            self._loop.remove_reader(socket.FD)
+        self._requests.disable_monitor()
+        for socket in self._readers:
+            socket.close(linger=0)
+        self._context.term()
+
+    def _bind(self, socket_type: int, address: str) -> "zmq.Socket[bytes]":
+        socket = self._context.socket(socket_type)
+        socket.set_hwm(0)
+        if socket_type == zmq.ROUTER:
+            # A restarted core takes its identity over; a send to a core that is not there raises.
+            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.bind(address)
+        return socket
+
+    def _send(self, request_type: RequestType, message: object) -> None:
+        if self.lost.done() or not self.ready.done():
+            raise self._core_lost()
+        frames = [self._identity, request_type.value, *self._encoder.encode(message)]
+        try:
+            self._requests.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            raise self._core_lost() from error
+        if self._requests.poll(0):
+            self._loop.call_soon(self._read, self._requests)
+
+    def _send_abort(self, request_ids: Sequence[str]) -> None:
+        """A core that is gone has nothing to abort."""
+        if request_ids:
+            with contextlib.suppress(Unavailable):
+                self._send(RequestType.ABORT, list(request_ids))
+
+    def _core_lost(self) -> Unavailable:
+        reason = self.lost.result() if self.lost.done() else "no core is connected"
+        return Unavailable(f"the engine core is gone: {reason}", reason="CORE_LOST")
+
+    def _read(self, socket: "zmq.Socket[bytes]") -> None:
+        if socket.closed:
+            return
+        for _ in range(_MESSAGES_PER_TURN):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                self._readers[socket](frames)
+            except Exception:
+                logger.exception("a message of %d frames was dropped", len(frames))
+        self._loop.call_soon(self._read, socket)
+
+    def _on_ready_response(self, frames: list[bytes]) -> None:
+        identity, *payload = frames
+        if identity != self._identity:
+            logger.warning("a message from a stranger was dropped, identity %s", identity.hex())
+            return
+        response = self._ready_decoder.decode(payload)
+        if not self.ready.done():
+            self.ready.set_result(response)
+
+    def _on_output(self, frames: list[bytes]) -> None:
+        if frames[0] == ENGINE_CORE_DEAD:
+            self.lose_core("it reported a fatal error")
+            return
+        try:
+            outputs = self._output_decoder.decode(frames)
+        except WireError as error:
+            logger.error("undecodable output message: %s", error)
+            self.stats.num_broken_messages += 1
+            outputs = self._salvage(frames)
+        self._dispatch(outputs)
+
+    def _salvage(self, frames: list[bytes]) -> EngineCoreOutputs:
+        outputs, broken_ids = self._output_decoder.salvage(frames)
+        for request_id in broken_ids:
+            if (stream := self._streams.get(request_id)) is not None:
+                stream.fail(Internal(f"the core sent an undecodable output for {request_id}"))
+        return outputs
+
+    def _dispatch(self, outputs: EngineCoreOutputs) -> None:
+        self.stats.record(outputs)
+        for output in outputs.outputs:
+            if (stream := self._streams.get(output.request_id)) is not None:
+                stream.put(output)
+        if outputs.utility_output is not None:
+            self._resolve(outputs.utility_output)
+
+    def _resolve(self, answer: UtilityOutput) -> None:
+        waiting = self._utility_calls.get(answer.call_id)
+        if waiting is None or waiting.done():
+            return
+        if answer.failure_message is not None:
+            waiting.set_exception(UtilityError(answer.failure_message))
+        else:
+            waiting.set_result(answer.result[1] if answer.result else None)
+
+    def _on_hangup(self, _event: list[bytes]) -> None:
+        for delay_s in _PROBES_AFTER_S:
+            self._loop.call_later(delay_s, self._probe)
+
+    def _probe(self) -> None:
+        """An ABORT of nothing costs the core nothing, and cannot be sent to one that has hung up."""
+        if not self.ready.done() or self.lost.done() or self._requests.closed:
+            return
+        try:
+            self._send(RequestType.ABORT, [])
+        except Unavailable:
+            self.lose_core("it closed the connection")
+
+
+def _endpoint(socket: "zmq.Socket[bytes]") -> str:
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)

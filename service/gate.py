@@ -1,0 +1,68 @@
+"""Who is let in: the gateway's state as every call finds it."""
+
+import enum
+import time
+from dataclasses import dataclass, field
+
+from core.wire.messages import EngineReadyResponse
+from service.engine_client import EngineClient
+from service.errors import Unavailable
+from service.generator import Generator
+from service.served_model import ServedModel
+from service.servicers.health import Health
+
+
+class Closed(enum.Enum):
+    """Why no call is let in, in words for the client."""
+
+    LOADING = "the model is still loading"
+    DRAINING = "the server is draining"
+    CORE_LOST = "the engine core is gone"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A loaded model and the core that runs it."""
+
+    model: ServedModel
+    engine: EngineClient
+    engine_info: EngineReadyResponse
+    generator: Generator
+    start_time: float = field(default_factory=time.time)
+
+
+class Gate:
+    """Closed while the core loads, open while it serves, closed for good by a drain or when the core is lost."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._backend: Backend | None = None
+        self._closed: Closed | None = Closed.LOADING
+
+    def open(self, backend: Backend) -> None:
+        """Let calls in."""
+        self._backend, self._closed = backend, None
+        self._health.set_serving(True)
+
+    def close(self, why: Closed) -> None:
+        """Let no new call in. Calls that are in go on."""
+        self._closed = why
+        self._health.set_serving(False)
+
+    def enter(self) -> Backend:
+        """The backend, for a call that wants work done. Raises Unavailable while the gate is closed."""
+        if self._closed is not None:
+            raise Unavailable(self._closed.value, reason=self._closed.name)
+        return self.look_in()
+
+    def look_in(self) -> Backend:
+        """The backend, for a call that only asks about it, drained or not. Raises Unavailable before there is one."""
+        if self._backend is None:
+            raise Unavailable(Closed.LOADING.value, reason=Closed.LOADING.name)
+        return self._backend
+
+    async def drain(self, timeout_s: float) -> int:
+        """Close, and wait until no request runs; abort those that still do after ``timeout_s``, and return how many."""
+        if self._closed is not Closed.CORE_LOST:
+            self.close(Closed.DRAINING)
+        return await self._backend.generator.drain(timeout_s) if self._backend else 0

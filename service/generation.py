@@ -1,0 +1,97 @@
+"""One request on its way: how it is put to the core, and what the core's outputs mean. Pure: no sockets."""
+
+import secrets
+import time
+from dataclasses import dataclass
+
+from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
+from service.errors import Internal, shown
+from service.events import Delta, Event, Finished, Started
+from service.generation_request import GenerationRequest
+from service.sequence import Sequence
+from service.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class _Child:
+    """One sequence of the request, to the core a request of its own."""
+
+    sequence: Sequence
+    num_cached_tokens: int = 0
+
+
+class Generation:
+    """The ``n`` sequences of ``request``.
+
+    Their ids in the core are ``<request_id>-<8 hex>``, for n > 1 ``<index>_<request_id>-<8 hex>``: a client may use an
+    id again while the core still winds up its namesake.
+    """
+
+    def __init__(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
+        self.request = request
+        name, n = f"{request.request_id}-{secrets.token_hex(4)}", request.sampling_params.n
+        names = [name] if n == 1 else [f"{index}_{name}" for index in range(n)]
+        self._children = {name: _Child(Sequence(index, request, tokenizer)) for index, name in enumerate(names)}
+        self._num_unfinished = n
+        self._started = False
+
+    def __repr__(self) -> str:
+        return f"Generation({self.request.request_id!r}, {self._num_unfinished} of {len(self._children)} unfinished)"
+
+    @property
+    def core_ids(self) -> list[str]:
+        """The ids of the sequences in the core."""
+        return list(self._children)
+
+    @property
+    def finished(self) -> bool:
+        """Every sequence has ended."""
+        return self._num_unfinished == 0
+
+    def core_requests(self) -> list[EngineCoreRequest]:
+        """What the core gets, one request per sequence."""
+        request, now = self.request, time.time()
+        return [
+            EngineCoreRequest(
+                request_id=core_id,
+                prompt_token_ids=request.prompt_token_ids,
+                mm_features=None,
+                sampling_params=request.sequence_params(child.sequence.index),
+                pooling_params=None,
+                arrival_time=now,
+                lora_request=None,
+                cache_salt=request.cache_salt,
+                data_parallel_rank=request.data_parallel_rank,
+                priority=request.priority,
+                external_req_id=request.request_id,
+            )
+            for core_id, child in self._children.items()
+        ]
+
+    def feed(self, output: EngineCoreOutput) -> list[Event]:
+        """What ``output`` tells, in order. Raises Internal if the core failed at the request."""
+        if output.finish_reason is FinishReason.ERROR:
+            raise Internal(f"the engine failed at request {shown(self.request.request_id)}", reason="ENGINE_ERROR")
+        child = self._children[output.request_id]
+        if output.prefill_stats is not None:
+            child.num_cached_tokens = output.prefill_stats.num_cached_tokens
+        events: list[Event] = [] if self._started else [self._start(child, output)]
+        return events + self._progress(child, output)
+
+    def _start(self, child: _Child, output: EngineCoreOutput) -> Started:
+        self._started = True
+        prompt = self.request.prompt_token_ids
+        echoed = prompt if self.request.output.echo_prompt_token_ids else []
+        return Started(len(prompt), child.num_cached_tokens, echoed, output.new_prompt_logprobs_tensors)
+
+    def _progress(self, child: _Child, output: EngineCoreOutput) -> list[Event]:
+        events: list[Event] = []
+        index, delta = child.sequence.index, child.sequence.feed(output)
+        token_ids = delta.token_ids if self.request.output.token_ids else []
+        if delta.text or token_ids or delta.logprobs is not None:
+            events.append(Delta(index, delta.text, token_ids, delta.logprobs))
+        if delta.finish is not None:
+            self._num_unfinished -= 1
+            num_prompt_tokens = len(self.request.prompt_token_ids)
+            events.append(Finished(index, delta.finish, num_prompt_tokens, child.num_cached_tokens))
+        return events

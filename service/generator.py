@@ -1,0 +1,116 @@
+"""The requests that run: taken on, put to the core, streamed, and always cleaned up after."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from service.engine_client import EngineClient
+from service.errors import AlreadyExists, QueueFull, ResourceExhausted, shown
+from service.events import Event, Finished
+from service.generation import Generation
+from service.generation_request import GenerationRequest
+from service.output_stream import OutputStream
+from service.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class GeneratorLimits:
+    """``max_sequences``: live at once. ``max_cached_tokens``: what the KV cache holds for one request alone."""
+
+    max_sequences: int
+    max_cached_tokens: int
+
+
+class Generator:
+    """Runs requests on one core. The table holds each request from ``start`` to the end of its ``with`` block."""
+
+    def __init__(self, engine: EngineClient, tokenizer: Tokenizer, limits: GeneratorLimits) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._limits = limits
+        self._num_sequences = 0
+        self._running: dict[str, Generation] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __repr__(self) -> str:
+        return f"Generator({len(self._running)} requests, {self._num_sequences} sequences)"
+
+    @property
+    def num_requests(self) -> int:
+        """Requests in the table."""
+        return len(self._running)
+
+    @contextmanager
+    def start(self, request: GenerationRequest) -> Iterator[AsyncIterator[Event]]:
+        """Put ``request`` to the core and give its events. However the block is left, the core is told to stop.
+
+        Raises AlreadyExists for the id of a live request, QueueFull and ResourceExhausted when it is too much, and
+        Unavailable without a core.
+        The events may raise Internal when the core fails at the request, Unavailable when the core dies.
+        """
+        generation = self._admit(request)
+        try:
+            stream = self._engine.add(generation.core_requests())
+            try:
+                yield self._events(generation, stream)
+            finally:
+                self._engine.close_stream(stream)
+        finally:
+            self._dismiss(generation)
+
+    def abort(self, request_ids: Iterable[str]) -> int:
+        """End running requests as aborted and return how many there were. Unknown ids are ignored."""
+        running = [self._running[request_id] for request_id in set(request_ids) if request_id in self._running]
+        for generation in running:
+            self._engine.abort(generation.core_ids)
+        return len(running)
+
+    async def drain(self, timeout_s: float) -> int:
+        """Wait until no request runs. Abort those that still do after ``timeout_s`` and return how many."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            return self.abort_all()
+        return 0
+
+    def abort_all(self) -> int:
+        """End every running request as aborted and return how many there were."""
+        return self.abort(list(self._running))
+
+    def _admit(self, request: GenerationRequest) -> Generation:
+        self._check(request)
+        generation = Generation(request, self._tokenizer)
+        self._running[request.request_id] = generation
+        self._num_sequences += request.sampling_params.n
+        self._idle.clear()
+        return generation
+
+    def _check(self, request: GenerationRequest) -> None:
+        if request.request_id in self._running:
+            raise AlreadyExists(f"request_id {shown(request.request_id)} is the id of a live request")
+        limits, num_prompt_tokens, n = self._limits, len(request.prompt_token_ids), request.sampling_params.n
+        if num_prompt_tokens > limits.max_cached_tokens:
+            bound = f"the KV cache holds {limits.max_cached_tokens} tokens"
+            raise ResourceExhausted(f"{bound}, the prompt has {num_prompt_tokens}", reason="PROMPT_EXCEEDS_KV_CACHE")
+        if n > limits.max_sequences:
+            bound = f"at most {limits.max_sequences} sequences may be live at once"
+            raise ResourceExhausted(f"{bound}, the request asks for {n}", reason="TOO_MANY_SEQUENCES")
+        if self._num_sequences + n > limits.max_sequences:
+            bound = f"{self._num_sequences} of at most {limits.max_sequences} sequences are live"
+            raise QueueFull(f"{bound}, the request asks for {n}")
+
+    def _dismiss(self, generation: Generation) -> None:
+        del self._running[generation.request.request_id]
+        self._num_sequences -= generation.request.sampling_params.n
+        if not self._running:
+            self._idle.set()
+
+    async def _events(self, generation: Generation, stream: OutputStream) -> AsyncIterator[Event]:
+        while not generation.finished:
+            for output in await stream.next():
+                for event in generation.feed(output):
+                    if isinstance(event, Finished) and not output.finished:
+                        self._engine.stop(stream, output.request_id)
+                    yield event

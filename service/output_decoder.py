@@ -1,0 +1,63 @@
+"""Decoding of the core's output messages, where one request's broken output costs the others nothing."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from core.wire.codec import Decoder, Frame, WireError
+from core.wire.messages import EngineCoreOutput, EngineCoreOutputs
+
+logger = logging.getLogger(__name__)
+
+
+class _Envelope(msgspec.Struct, array_like=True):
+    """An EngineCoreOutputs of which only the list of outputs is looked at, each output still undecoded."""
+
+    engine_index: Any
+    outputs: list[msgspec.Raw]
+
+
+class _Head(msgspec.Struct, array_like=True):
+    """The one field of an EngineCoreOutput that tells whose it is."""
+
+    request_id: str
+
+
+class OutputDecoder:
+    """Decodes output messages; not thread-safe."""
+
+    def __init__(self) -> None:
+        self._message = Decoder(EngineCoreOutputs)
+        self._output = Decoder(EngineCoreOutput)
+        self._envelope = msgspec.msgpack.Decoder(_Envelope)
+        self._head = msgspec.msgpack.Decoder(_Head)
+
+    def decode(self, frames: Sequence[Frame]) -> EngineCoreOutputs:
+        """The message in ``frames``. Raises WireError if any part of it is wrong."""
+        return self._message.decode(frames)
+
+    def salvage(self, frames: Sequence[Frame]) -> tuple[EngineCoreOutputs, list[str]]:
+        """What still decodes of a broken message, and the ids of the requests whose output does not."""
+        salvaged, broken_ids = EngineCoreOutputs(), list[str]()
+        for raw in self._raw_outputs(frames):
+            try:
+                salvaged.outputs.append(self._output.decode([raw, *frames[1:]]))
+            except WireError as error:
+                logger.warning("broken output: %s", error)
+                broken_ids += self._request_id(raw)
+        return salvaged, broken_ids
+
+    def _raw_outputs(self, frames: Sequence[Frame]) -> list[msgspec.Raw]:
+        try:
+            return self._envelope.decode(frames[0]).outputs
+        except (msgspec.DecodeError, IndexError):
+            return []
+
+    def _request_id(self, raw: msgspec.Raw) -> list[str]:
+        """The id in ``raw``, if there is one to read."""
+        try:
+            return [self._head.decode(raw).request_id]
+        except msgspec.DecodeError:
+            return []

@@ -1,0 +1,196 @@
+"""The gateway process from start to stop.
+
+    start   bind every address; NOT_SERVING, calls get UNAVAILABLE: whoever waits for us can see us already
+            load the tokenizer and the core; any failure ends the process
+            ready: one log line, SERVING
+    drain   NOT_SERVING at once, new calls get UNAVAILABLE; running requests finish, or are aborted at the time-out
+    stop    last answers leave, the core ends and is reaped, sockets and the private folder are removed
+
+The exit code is 0 when a signal ends a server that was ready, and 1 otherwise.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import signal
+import tempfile
+import time
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from core.wire.messages import EngineReadyResponse
+from service.config import GatewayConfig
+from service.engine_client import EngineClient
+from service.gate import Backend, Closed, Gate
+from service.generator import Generator, GeneratorLimits
+from service.listener import Listener, ListenError
+from service.models import ModelError
+from service.served_model import ServedModel
+from service.servicers.control import ControlServicer
+from service.servicers.health import Health
+from service.services import CONTROL, INFERENCE, add_admin_services, add_public_services
+from service.supervisor import CoreLoadError, Supervisor
+
+logger = logging.getLogger(__name__)
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_STOP_GRACE_S = 2.0
+"""How long the last answers may take to leave."""
+
+
+def run(config: GatewayConfig) -> int:
+    """Serve until a signal or the loss of the core, and return the exit code."""
+    return uvloop.run(serve(config))
+
+
+async def serve(config: GatewayConfig) -> int:
+    """As ``run``, on the running event loop."""
+    signals = ShutdownSignals()
+    server = GatewayServer(config)
+    try:
+        if not await _done_before(signals.first, server.start()):
+            logger.warning("stopped while loading")
+            return 1
+        if await _done_before(signals.first, server.until_core_lost()):
+            return 1
+        if not await _done_before(signals.second, server.drain()):
+            server.abort_all()
+        return int(server.core_is_lost)
+    except (ListenError, ModelError, CoreLoadError) as error:
+        logger.error("%s", error)
+        return 1
+    finally:
+        await server.stop()
+
+
+class ShutdownSignals:
+    """SIGTERM and SIGINT: ``first`` asks for a drain, ``second`` for haste."""
+
+    def __init__(self) -> None:
+        self.first, self.second = asyncio.Event(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._receive, number)
+
+    def _receive(self, number: signal.Signals) -> None:
+        logger.info("%s received: %s", number.name, "stopping now" if self.first.is_set() else "draining")
+        (self.second if self.first.is_set() else self.first).set()
+
+
+async def _done_before(interruption: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
+    """Whether ``work`` was done before ``interruption`` was set, which cancels it. Raises what ``work`` raises."""
+    task, interrupted = asyncio.ensure_future(work), asyncio.ensure_future(interruption.wait())
+    try:
+        await asyncio.wait({task, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        interrupted.cancel()
+        task.cancel()
+        await asyncio.wait({task, interrupted})
+
+
+class GatewayServer:
+    """One gateway: ``start`` it, ``drain`` it, and in any case ``stop`` it."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._health = Health([INFERENCE, CONTROL])
+        self._gate = Gate(self._health)
+        self._public, self._admin = Listener(), Listener([("grpc.enable_channelz", 1)])
+        self._stopping = asyncio.Event()
+        self._resources = AsyncExitStack()
+        self._engine: EngineClient | None = None
+
+    @property
+    def grpc_addresses(self) -> list[str]:
+        """Where the public services are served, with the real ports."""
+        return self._public.addresses
+
+    @property
+    def admin_address(self) -> str:
+        return self._admin.addresses[0]
+
+    async def start(self) -> None:
+        """Listen, load, let calls in. Raises ListenError, ModelError or CoreLoadError."""
+        start_time = time.monotonic()
+        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="sluicegate-")))
+        engine = self._engine = EngineClient(*self._config.core.socket_addresses(folder))
+        self._resources.callback(engine.close)
+        supervisor = Supervisor(self._config.core, engine, folder)
+        self._resources.push_async_callback(supervisor.stop)
+        await self._listen()
+        backend = await self._load(engine, supervisor)
+        self._gate.open(backend)
+        seconds = time.monotonic() - start_time
+        logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
+
+    @property
+    def core_is_lost(self) -> bool:
+        return self._engine is not None and self._engine.lost.done()
+
+    async def until_core_lost(self) -> None:
+        """Return when the core is gone. All that ran has failed by then, and no new call is let in."""
+        assert self._engine is not None, "started"
+        reason = await asyncio.shield(self._engine.lost)
+        logger.error("the engine core is gone: %s", reason)
+        self._gate.close(Closed.CORE_LOST)
+
+    async def drain(self) -> None:
+        """Refuse new requests and wait for those that run, at most the drain time-out; what is left then is aborted."""
+        num_aborted = await self._gate.drain(self._config.limits.drain_timeout_s)
+        logger.info("drained, %d requests aborted", num_aborted)
+
+    def abort_all(self) -> None:
+        """End what runs, as aborted, without waiting any longer."""
+        self._gate.look_in().generator.abort_all()
+
+    async def stop(self) -> None:
+        """Let the last answers leave, then release everything. Nothing of the gateway is left behind."""
+        self._stopping.set()
+        self._health.close()
+        await self._resources.aclose()
+
+    async def _listen(self) -> None:
+        control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
+        add_public_services(self._public.server, self._gate, self._health)
+        add_admin_services(self._admin.server, control, self._health)
+        for address in self._config.listen.grpc_addresses:
+            self._public.bind(address)
+        self._admin.bind(self._config.listen.admin_address)
+        for listener in (self._public, self._admin):
+            await listener.server.start()
+            self._resources.push_async_callback(listener.server.stop, _STOP_GRACE_S)
+        logger.info("listening on %s, admin on %s; loading", ", ".join(self.grpc_addresses), self.admin_address)
+
+    async def _load(self, engine: EngineClient, supervisor: Supervisor) -> Backend:
+        """The tokenizer is read while the core loads."""
+        model, engine_info = await _together(
+            asyncio.to_thread(ServedModel.load, self._config.model, max_model_len=0), supervisor.load()
+        )
+        max_model_len = min(engine_info.max_model_len, self._config.max_model_len or engine_info.max_model_len)
+        model = dataclasses.replace(
+            model, max_model_len=max_model_len, data_parallel_size=engine_info.data_parallel_size
+        )
+        limits = GeneratorLimits(self._config.limits.max_queued_requests, _max_cached_tokens(engine_info))
+        generator = Generator(engine, model.tokenizer, limits)
+        return Backend(model, engine, engine_info, generator)
+
+
+def _max_cached_tokens(engine_info: EngineReadyResponse) -> int:
+    return engine_info.kv_cache_size_tokens or engine_info.num_gpu_blocks * engine_info.block_size
+
+
+async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:
+    """Both results. The first failure cancels the other and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(first), group.create_task(second)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return tasks[0].result(), tasks[1].result()

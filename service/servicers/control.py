@@ -1,0 +1,139 @@
+"""sluicegate.v1.ControlService: what operators call."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc.aio import ServicerContext
+
+from core.wire.sampling_params import Violation
+from service.errors import InvalidRequest
+from service.gate import Backend, Gate
+from service.servicers.edge import not_built
+from sluicegate.v1 import control_service_pb2 as pb
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceServicer
+
+_Context = ServicerContext[Any, Any]
+
+_DEFAULT_WATCH_INTERVAL_S = 1.0
+_WATCH_INTERVAL_BOUNDS_S = (0.1, 3600.0)
+
+
+class ControlServicer(ControlServiceServicer):
+    """``stopping`` is set when the server ends its last streams."""
+
+    def __init__(
+        self, gate: Gate, grpc_addresses: Sequence[str], drain_timeout_s: float, stopping: asyncio.Event
+    ) -> None:
+        self._gate = gate
+        self._grpc_addresses = grpc_addresses
+        self._drain_timeout_s = drain_timeout_s
+        self._stopping = stopping
+
+    async def GetServerInfo(
+        self,
+        request: pb.GetServerInfoRequest,
+        context: _Context,
+    ) -> pb.GetServerInfoResponse:
+        backend = self._gate.look_in()
+        engine = backend.engine_info
+        start_time = Timestamp()
+        start_time.FromNanoseconds(round(backend.start_time * 1e9))
+        return pb.GetServerInfoResponse(
+            version=version("sluicegate"),
+            engine_version=engine.vllm_version,
+            start_time=start_time,
+            model=backend.model.name,
+            max_model_len=backend.model.max_model_len,
+            vocab_size=backend.model.vocab_size,
+            dtype=engine.dtype,
+            block_size=engine.block_size,
+            num_kv_blocks=engine.num_gpu_blocks,
+            data_parallel_size=engine.data_parallel_size,
+            grpc_addresses=self._grpc_addresses,
+        )
+
+    async def ListModels(
+        self,
+        request: pb.ListModelsRequest,
+        context: _Context,
+    ) -> pb.ListModelsResponse:
+        model = self._gate.look_in().model
+        return pb.ListModelsResponse(models=[pb.ModelCard(name=model.name, max_model_len=model.max_model_len)])
+
+    async def GetLoad(self, request: pb.GetLoadRequest, context: _Context) -> pb.GetLoadResponse:
+        return pb.GetLoadResponse(load=_load(self._gate.look_in()))
+
+    async def WatchLoad(
+        self,
+        request: pb.WatchLoadRequest,
+        context: _Context,
+    ) -> AsyncIterator[pb.WatchLoadResponse]:
+        interval_s = _watch_interval_s(request)
+        backend = self._gate.look_in()
+        while not self._stopping.is_set():
+            yield pb.WatchLoadResponse(load=_load(backend))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), interval_s)
+
+    async def Abort(self, request: pb.AbortRequest, context: _Context) -> pb.AbortResponse:
+        return pb.AbortResponse(num_aborted=self._gate.look_in().generator.abort(request.request_ids))
+
+    async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:
+        self._gate.look_in()
+        timeout_s = _seconds(request.timeout) if request.HasField("timeout") else self._drain_timeout_s
+        if timeout_s < 0:
+            raise InvalidRequest([Violation("timeout", f"must be at least 0 s, got {timeout_s:g} s")])
+        return pb.DrainResponse(num_aborted=await self._gate.drain(timeout_s))
+
+    async def ResetPrefixCache(
+        self,
+        request: pb.ResetPrefixCacheRequest,
+        context: _Context,
+    ) -> pb.ResetPrefixCacheResponse:
+        engine = self._gate.look_in().engine
+        success = await engine.call_utility("reset_prefix_cache", request.reset_running_requests, False)
+        return pb.ResetPrefixCacheResponse(success=success)
+
+    PauseGeneration = not_built("PauseGeneration")
+    ResumeGeneration = not_built("ResumeGeneration")
+    Sleep = not_built("Sleep")
+    WakeUp = not_built("WakeUp")
+    LoadLora = not_built("LoadLora")
+    UnloadLora = not_built("UnloadLora")
+    ListLoras = not_built("ListLoras")
+    StartProfile = not_built("StartProfile")
+    StopProfile = not_built("StopProfile")
+    SubscribeKvEvents = not_built("SubscribeKvEvents")
+
+
+def _load(backend: Backend) -> pb.Load:
+    stats = backend.engine.stats
+    return pb.Load(
+        num_running=stats.scheduler.num_running_reqs,
+        num_waiting=stats.scheduler.num_waiting_reqs + stats.scheduler.num_skipped_waiting_reqs,
+        num_requests=backend.generator.num_requests,
+        kv_cache_usage=stats.scheduler.kv_cache_usage,
+        num_kv_blocks=backend.engine_info.num_gpu_blocks,
+        num_preemptions=stats.num_preemptions,
+        num_prefix_cache_queries=stats.num_prefix_cache_queries,
+        num_prefix_cache_hits=stats.num_prefix_cache_hits,
+    )
+
+
+def _watch_interval_s(request: pb.WatchLoadRequest) -> float:
+    if not request.HasField("interval"):
+        return _DEFAULT_WATCH_INTERVAL_S
+    interval_s = _seconds(request.interval)
+    low, high = _WATCH_INTERVAL_BOUNDS_S
+    if not low <= interval_s <= high:
+        raise InvalidRequest([Violation("interval", f"must be in [{low:g} s, {high:g} s], got {interval_s:g} s")])
+    return interval_s
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9

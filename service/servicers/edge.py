@@ -1,0 +1,90 @@
+"""Where errors become statuses: the one place, around every method of every service.
+
+A ServiceError goes out as its status with google.rpc details in the trailers. Anything else is a bug of ours: it is
+logged under an id, and the client is told that id and nothing more.
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+from grpc_status import rpc_status
+
+from service.errors import Internal, ServiceError, Unimplemented, to_rpc_status
+
+logger = logging.getLogger(__name__)
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Wraps each call's handler."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        return handler and _guarded(handler)
+
+
+def not_built(method: str) -> Any:
+    """A servicer method for an rpc of the contract that this version does not have yet."""
+
+    async def unimplemented(self: object, request: object, context: Context) -> None:  # noqa: ARG001
+        raise Unimplemented(f"{method} is not built yet")
+
+    return unimplemented
+
+
+def _guarded(handler: Handler) -> Handler:
+    answer = _one_response if not handler.response_streaming else _many_responses
+    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    method = getattr(handler, kind)
+
+    async def guarded(request: Any, context: Context) -> Any:
+        async with _errors_answered(context):
+            return await answer(method, request, context)
+
+    return handler._replace(**{kind: guarded})  # type: ignore[attr-defined, no-any-return]
+
+
+async def _one_response(method: Any, request: Any, context: Context) -> Any:
+    return await method(request, context)
+
+
+async def _many_responses(method: Any, request: Any, context: Context) -> None:
+    """Send what ``method`` yields. A cancelled call closes the generator here and now, not when it is collected."""
+    responses = method(request, context)
+    if not inspect.isasyncgen(responses):
+        await responses
+        return
+    async with aclosing(responses):
+        async for response in responses:
+            await context.write(response)
+
+
+@asynccontextmanager
+async def _errors_answered(context: Context) -> AsyncIterator[None]:
+    try:
+        yield
+    except Internal as error:
+        logger.error("error %s: %s", error.error_id, error, exc_info=error)
+        await _abort(context, error)
+    except ServiceError as error:
+        await _abort(context, error)
+    except grpc.aio.BaseError:
+        raise
+    except Exception:
+        hidden = Internal()
+        logger.exception("error %s", hidden.error_id)
+        await _abort(context, hidden)
+
+
+async def _abort(context: Context, error: ServiceError) -> None:
+    await context.abort_with_status(rpc_status.to_status(to_rpc_status(error)))  # type: ignore[attr-defined]

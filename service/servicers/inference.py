@@ -1,0 +1,65 @@
+"""sluicegate.v1.InferenceService."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from grpc.aio import ServicerContext
+
+from service.gate import Gate
+from service.served_model import ServedModel
+from service.servicers.edge import not_built
+from service.servicers.responses import ResponseBuilder, to_stream_response
+from service.translate import detokenize, tokenize, translate
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceServicer
+
+_Context = ServicerContext[Any, Any]
+_Request = TypeVar("_Request", bound=Message)
+_Result = TypeVar("_Result")
+
+_INLINE_BELOW_BYTES = 4096
+"""Smaller requests are translated on the event loop, within a millisecond or two; changing threads would cost more."""
+
+
+class InferenceServicer(InferenceServiceServicer):
+    """Text generation and tokenization."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def Generate(self, request: pb.GenerateRequest, context: _Context) -> pb.GenerateResponse:
+        backend = self._gate.enter()
+        generation_request = await _off_loop_if_long(translate, request, backend.model)
+        response = ResponseBuilder(generation_request)
+        with backend.generator.start(generation_request) as events:
+            async for event in events:
+                response.add(event)
+        return response.build()
+
+    async def GenerateStream(
+        self, request: pb.GenerateRequest, context: _Context
+    ) -> AsyncIterator[pb.GenerateStreamResponse]:
+        backend = self._gate.enter()
+        generation_request = await _off_loop_if_long(translate, request, backend.model)
+        with backend.generator.start(generation_request) as events:
+            async for event in events:
+                yield to_stream_response(generation_request.request_id, event)
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: _Context) -> pb.TokenizeResponse:
+        return await _off_loop_if_long(tokenize, request, self._gate.enter().model)
+
+    async def Detokenize(self, request: pb.DetokenizeRequest, context: _Context) -> pb.DetokenizeResponse:
+        return await _off_loop_if_long(detokenize, request, self._gate.enter().model)
+
+    GenerateMultiplexed = not_built("GenerateMultiplexed")
+    Embed = not_built("Embed")
+
+
+async def _off_loop_if_long(
+    work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel
+) -> _Result:
+    if request.ByteSize() < _INLINE_BELOW_BYTES:
+        return work(request, model)
+    return await asyncio.to_thread(work, request, model)

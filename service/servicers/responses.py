@@ -1,0 +1,120 @@
+"""Events as messages of sluicegate.v1."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from numpy.typing import NDArray
+
+from core.wire.messages import FinishReason, LogprobsLists, LogprobsTensors
+from service.events import Delta, Event, Finished, Started
+from service.generation_request import GenerationRequest
+from service.sequence import SequenceFinish
+from sluicegate.v1 import inference_service_pb2 as pb
+
+_FINISH_REASONS = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.ABORT: pb.FINISH_REASON_ABORT,
+    FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+    FinishReason.REPETITION: pb.FINISH_REASON_REPETITION,
+}
+
+
+def to_stream_response(request_id: str, event: Event) -> pb.GenerateStreamResponse:
+    """One message of a stream."""
+    if isinstance(event, Delta):
+        return pb.GenerateStreamResponse(request_id=request_id, delta=_delta(event))
+    if isinstance(event, Started):
+        return pb.GenerateStreamResponse(request_id=request_id, started=_started(event))
+    return pb.GenerateStreamResponse(request_id=request_id, finished=_finished(event))
+
+
+class ResponseBuilder:
+    """Gathers the events of one request into one GenerateResponse."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        n = request.sampling_params.n
+        self._response = pb.GenerateResponse(request_id=request.request_id)
+        self._response.outputs.extend(pb.SequenceOutput(index=index) for index in range(n))
+        self._texts: list[list[str]] = [[] for _ in range(n)]
+
+    def add(self, event: Event) -> None:
+        """Take in the next event."""
+        if isinstance(event, Delta):
+            output = self._response.outputs[event.index]
+            self._texts[event.index].append(event.text)
+            output.token_ids.extend(event.token_ids)
+            output.logprobs.extend(token_logprobs(event.logprobs))
+        elif isinstance(event, Started):
+            self._response.prompt_token_ids.extend(event.prompt_token_ids)
+            self._response.prompt_logprobs.extend(prompt_logprobs(event.prompt_logprobs))
+            self._response.usage.num_prompt_tokens = event.num_prompt_tokens
+            self._response.usage.num_cached_tokens = event.num_cached_tokens
+        else:
+            self._finish(event)
+
+    def build(self) -> pb.GenerateResponse:
+        """The answer; call it once, after the last event."""
+        for output, texts in zip(self._response.outputs, self._texts, strict=True):
+            output.text = "".join(texts)
+        return self._response
+
+    def _finish(self, event: Finished) -> None:
+        _set_finish(self._response.outputs[event.index], event.finish)
+        self._response.usage.num_output_tokens += event.finish.num_output_tokens
+
+
+def _started(event: Started) -> pb.Started:
+    return pb.Started(
+        num_prompt_tokens=event.num_prompt_tokens,
+        num_cached_tokens=event.num_cached_tokens,
+        prompt_token_ids=event.prompt_token_ids,
+        prompt_logprobs=prompt_logprobs(event.prompt_logprobs),
+    )
+
+
+def _delta(event: Delta) -> pb.Delta:
+    if event.logprobs is None:
+        return pb.Delta(index=event.index, text=event.text, token_ids=event.token_ids)
+    logprobs = token_logprobs(event.logprobs)
+    return pb.Delta(index=event.index, text=event.text, token_ids=event.token_ids, logprobs=logprobs)
+
+
+def _finished(event: Finished) -> pb.Finished:
+    usage = pb.Usage(
+        num_prompt_tokens=event.num_prompt_tokens,
+        num_cached_tokens=event.num_cached_tokens,
+        num_output_tokens=event.finish.num_output_tokens,
+    )
+    finished = pb.Finished(index=event.index, usage=usage)
+    _set_finish(finished, event.finish)
+    return finished
+
+
+def _set_finish(message: pb.Finished | pb.SequenceOutput, finish: SequenceFinish) -> None:
+    """The fields that a stream's last event and a unary answer's sequence share."""
+    message.finish_reason = _FINISH_REASONS[finish.reason]
+    if finish.stop_token_id is not None:
+        message.stop_token_id = finish.stop_token_id
+    if finish.stop_string is not None:
+        message.stop_string = finish.stop_string
+
+
+def token_logprobs(logprobs: LogprobsLists | None) -> Iterator[pb.TokenLogprobs]:
+    """One message per new token."""
+    if logprobs is not None:
+        yield from _rows(logprobs.token_ids, logprobs.logprobs, logprobs.ranks)
+
+
+def prompt_logprobs(logprobs: LogprobsTensors | None) -> Iterator[pb.TokenLogprobs]:
+    """One message per prompt token: an empty one for the first, which nothing predicts."""
+    if logprobs is not None:
+        yield pb.TokenLogprobs()
+        yield from _rows(logprobs.token_ids.array, logprobs.logprobs.array, logprobs.ranks.array)
+
+
+def _rows(token_ids: NDArray[Any], logprobs: NDArray[Any], ranks: NDArray[Any]) -> Iterator[pb.TokenLogprobs]:
+    """Column 0 is the token itself, the others are the most likely ones."""
+    for ids, values, rank in zip(token_ids.tolist(), logprobs.tolist(), ranks.tolist(), strict=True):
+        top = [pb.TopLogprob(token_id=i, logprob=v) for i, v in zip(ids[1:], values[1:], strict=True)]
+        yield pb.TokenLogprobs(token_id=ids[0], logprob=values[0], rank=rank, top=top)

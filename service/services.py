@@ -1,0 +1,34 @@
+"""What is served where: inference to everyone, control to the operators; health and reflection on both."""
+
+import grpc
+from grpc_channelz.v1 import channelz
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+
+from service.gate import Gate
+from service.servicers.control import ControlServicer
+from service.servicers.health import Health
+from service.servicers.inference import InferenceServicer
+from service.servicers.reflection import add_reflection
+from sluicegate.v1 import control_service_pb2, inference_service_pb2
+from sluicegate.v1.control_service_pb2_grpc import add_ControlServiceServicer_to_server
+from sluicegate.v1.inference_service_pb2_grpc import add_InferenceServiceServicer_to_server
+
+INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+CONTROL = control_service_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name
+_HEALTH = "grpc.health.v1.Health"
+_CHANNELZ = "grpc.channelz.v1.Channelz"
+
+
+def add_public_services(server: grpc.aio.Server, gate: Gate, health: Health) -> None:
+    """What clients call."""
+    add_InferenceServiceServicer_to_server(InferenceServicer(gate), server)
+    add_HealthServicer_to_server(health, server)
+    add_reflection(server, [INFERENCE, _HEALTH])
+
+
+def add_admin_services(server: grpc.aio.Server, control: ControlServicer, health: Health) -> None:
+    """What operators call."""
+    add_ControlServiceServicer_to_server(control, server)
+    add_HealthServicer_to_server(health, server)
+    channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
+    add_reflection(server, [CONTROL, _HEALTH, _CHANNELZ])
