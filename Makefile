@@ -1,0 +1,63 @@
+# Everything runs from .venv, which the first target that needs it makes; a second run starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+MODEL := smollm2-135m
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve chat model test lint format proto lock bench clean
+
+help: ## what there is to make
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: model ## start a server, watch it answer, see it drain
+	@$(BIN)/python -m bench.demo
+
+serve: model ## serve the embedded model on 127.0.0.1:50051 until Ctrl-C
+	@exec $(BIN)/sluicegate serve $(MODEL)
+
+chat: .venv/.core ## talk to the server that `make serve` started
+	@exec $(BIN)/sluicegate chat
+
+model: .venv/.core ## fetch the embedded model into the cache
+	@$(BIN)/sluicegate pull $(MODEL)
+
+bench: .venv/.core ## put load on the server that `make serve` started: make bench ARGS="--workload W2"
+	@exec $(BIN)/sluicegate bench $(ARGS)
+
+test: .venv/.dev model ## the whole test suite
+	$(BIN)/pytest $(ARGS)
+
+lint: .venv/.dev ## style, types, import arrows, the proto
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code --exclude-path third_party
+
+format: .venv/.dev ## put the code in order
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	cd proto && ../$(BIN)/buf format --write --exclude-path third_party
+
+proto: .venv/.dev ## write the Python stubs anew
+	PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate.sh
+
+lock: .venv/.dev ## write constraints.txt anew, from what .venv holds
+	{ grep '^#' constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.new
+	mv constraints.new constraints.txt
+
+clean: ## remove .venv and everything else that was made
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[core]'
+	@touch $@
+
+.venv/.dev: .venv/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[core,dev]'
+	@touch $@
