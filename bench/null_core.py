@@ -19,9 +19,11 @@ class TokenIds(click.ParamType[Sequence[int]]):
     name = "ids"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[int]:
+        first, dash, last = str(value).partition("-")
         try:
-            first, dash, last = str(value).partition("-")
-            return range(int(first), int(last) + 1) if dash else [int(token_id) for token_id in str(value).split(",")]
+            if dash and int(first) <= int(last):
+                return range(int(first), int(last) + 1)
+            return [int(token_id) for token_id in str(value).split(",")]
         except ValueError:
             self.fail(f"{value!r} is neither a list such as 5,6,7 nor a range such as 100-199", param, ctx)
 

@@ -131,8 +131,9 @@ class NullEngine:
         now = time.monotonic()
         if now < self._next_step_at:
             return {}, False
-        # From the planned time, so that lateness does not add up; from now, after a pause.
-        self._next_step_at = max(self._next_step_at + self._step_s, now)
+        # Counted from the planned time, so that lateness does not add up; from now, after a pause.
+        is_late_by_a_step = now - self._next_step_at > self._step_s
+        self._next_step_at = self._step_s + (now if is_late_by_a_step else self._next_step_at)
         return self._generate(now), True
 
     def call_utility(self, method: str, args: list[Any]) -> Any:

@@ -14,6 +14,7 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "SLUICEGATE",
     "show_default": True,
     "max_content_width": 120,
+    "help_option_names": ["-h", "--help"],
 }
 option = functools.partial(click.option, show_envvar=True)
 """An option of a core process: also to be given as SLUICEGATE_… in the environment, which its help says."""

@@ -92,8 +92,11 @@ class FrontEnd:
         self.inputs[client_index].send_multipart([self.identity, *frames])
 
     def add(self, request_id: str, client_index: int = 0, **params: Any) -> None:
-        document, *arrays = self._encoder.encode(make_request(request_id, client_index, **params))
-        self.send(RequestType.ADD.value, bytes(document), *arrays, client_index=client_index)
+        self.send_request(make_request(request_id, client_index, **params))
+
+    def send_request(self, request: EngineCoreRequest) -> None:
+        document, *arrays = self._encoder.encode(request)
+        self.send(RequestType.ADD.value, bytes(document), *arrays, client_index=request.client_index)
 
     def abort(self, *request_ids: str) -> None:
         self.send(RequestType.ABORT.value, msgspec.msgpack.encode(list(request_ids)))

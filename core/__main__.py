@@ -1,0 +1,5 @@
+"""``python -m core``."""
+
+from core.cli import main
+
+main()

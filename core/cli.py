@@ -1,0 +1,138 @@
+"""``sluicegate-core`` and ``python -m core``: an engine core for whatever front end dials it.
+
+What is wrong with the command line shows at once: torch is imported only when a front end has answered.
+"""
+
+import functools
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core.config import CacheConfig, ModelConfig, SchedulerConfig
+from core.process import ProcessConfig, run_engine_core
+from core.process_options import CONTEXT_SETTINGS, option, process_options
+
+if TYPE_CHECKING:
+    from core.engine import EngineCore
+
+_VLLM_SERVE = ["-m", "vllm.entrypoints.cli.main", "serve"]
+"""How vllm-rs calls what it takes for a Python interpreter."""
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class ByteSize(click.ParamType[int]):
+    """``2GiB``, ``512MiB``, or plain bytes."""
+
+    name = "bytes"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(rf"([0-9]+) *({'|'.join(_UNITS)})", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not a size such as 2GiB, 512MiB or 1073741824", param, ctx)
+        return int(found[1]) * _UNITS[found[2]]
+
+
+def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> Path:
+    """While the options are parsed, so that a wrong path is what one hears of first."""
+    if str(model).startswith("-"):
+        raise click.UsageError(f"MODEL must come before options that this command does not know, such as {model}")
+    if not model.exists():
+        raise click.BadParameter(f"{model}: no such file or folder")
+    return model
+
+
+@click.command(context_settings={**CONTEXT_SETTINGS, "ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument(
+    "model", envvar="SLUICEGATE_MODEL", type=click.Path(path_type=Path), is_eager=True, callback=_check_model
+)
+@process_options
+@option(
+    "--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output. Default: the model's own limit."
+)
+@option("--max-num-seqs", type=int, default=SchedulerConfig.max_num_seqs, help="Most requests in one step.")
+@option(
+    "--max-num-batched-tokens",
+    type=int,
+    default=SchedulerConfig.max_num_batched_tokens,
+    help="Most tokens computed in one step, prefill and decode together.",
+)
+@option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
+@option(
+    "--kv-cache-memory", type=ByteSize(), help="Of the KV cache, such as 2GiB. Default: what the machine can spare."
+)
+@option(
+    "--enable-prefix-caching/--no-enable-prefix-caching",
+    default=CacheConfig.enable_prefix_caching,
+    help="Whether prompts that begin alike share their blocks.",
+)
+@option(
+    "--dtype", default=ModelConfig.dtype, metavar="NAME", help="Of the computation: auto, float32, bfloat16, float16."
+)
+@option(
+    "--quantization",
+    default=ModelConfig.quantization,
+    metavar="NAME",
+    help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
+)
+@option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs.")
+@option("--seed", type=int, default=ModelConfig.seed, help="Mixed into the draws of requests that bring no seed.")
+def command(
+    model: Path,
+    process: ProcessConfig,
+    max_model_len: int | None,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    block_size: int,
+    kv_cache_memory: int | None,
+    enable_prefix_caching: bool,
+    dtype: str,
+    quantization: str,
+    device: str,
+    seed: int,
+) -> None:
+    """Run an engine core with MODEL, a .gguf file or a folder, for the front end at the given address.
+
+    Also takes the command line of `vllm serve --headless`; options it does not know are ignored, with a warning.
+    """
+    _warn_of_ignored(click.get_current_context().args)
+    try:
+        cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
+        scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed)
+    sys.exit(run_engine_core(process, functools.partial(load_engine, model_config, cache, scheduler)))
+
+
+def load_engine(
+    model: ModelConfig, cache: CacheConfig, scheduler: SchedulerConfig, on_failure: Callable[[], None]
+) -> "EngineCore":
+    """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
+    from core.engine import EngineCore
+    from core.executor.in_process import InProcessExecutor
+
+    executor = InProcessExecutor.load(model)
+    executor.on_failure(on_failure)
+    max_model_len = model.max_model_len or executor.model_info.max_model_len
+    try:
+        return EngineCore(executor, cache, scheduler, max_model_len, model.seed)
+    except BaseException:
+        executor.shutdown()
+        raise
+
+
+def _warn_of_ignored(arguments: Sequence[str]) -> None:
+    if arguments:
+        click.echo(f"Warning: ignored, being unknown here: {' '.join(arguments)}", err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command with ``arguments``, by default those of the process, and exit."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments[: len(_VLLM_SERVE)] == _VLLM_SERVE:
+        arguments = arguments[len(_VLLM_SERVE) :]
+    command(arguments, prog_name="sluicegate-core")

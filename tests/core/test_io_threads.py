@@ -1,0 +1,198 @@
+"""The input and output threads on real sockets."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from bench.null_engine import NullEngine
+from core.intake import Intake, OutputQueue
+from core.io_threads import IOThreads
+from core.wire.messages import (
+    ENGINE_CORE_DEAD,
+    EngineAddresses,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    FinishReason,
+    LogprobsLists,
+    RequestType,
+    UtilityOutput,
+)
+from tests.core.front_end import PATIENCE_S, FrontEnd, address_of
+
+
+class Threads:
+    """Both threads between a front end of two clients and the queues, and what they report."""
+
+    def __init__(self, front_end: FrontEnd) -> None:
+        self.front_end = front_end
+        self.engine = NullEngine()
+        self.input_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.output_queue: OutputQueue = queue.SimpleQueue()
+        self.unsendable: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self.deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
+        inputs, outputs = front_end.inputs, front_end.outputs
+        self.io = IOThreads(
+            EngineAddresses([address_of(s) for s in inputs], [address_of(s) for s in outputs]),
+            0,
+            Intake(self.engine, self.input_queue, self.output_queue, len(outputs)),
+            self.output_queue,
+            self.unsendable.put,
+            self.deaths.put,
+        )
+        self.io.start(self.engine.ready_response)
+        for client_index in range(len(inputs)):
+            assert front_end.receive_ready_response(client_index) == self.engine.ready_response
+
+    def put(self, *outputs: EngineCoreOutput, client_index: int = 0) -> None:
+        self.output_queue.put((client_index, EngineCoreOutputs(outputs=list(outputs), timestamp=1.0)))
+
+
+@pytest.fixture
+def front_end(tmp_path: Path) -> Iterator[FrontEnd]:
+    with FrontEnd(tmp_path, num_clients=2) as found:
+        yield found
+
+
+@pytest.fixture
+def threads(front_end: FrontEnd) -> Iterator[Threads]:
+    threads = Threads(front_end)
+    yield threads
+    threads.io.close(linger_ms=0)
+
+
+def test_input_reaches_the_queues(threads: Threads) -> None:
+    """Messages of every client come in, in each client's order."""
+    threads.front_end.add("a", client_index=0)
+    threads.front_end.abort("a")
+    kinds = [threads.input_queue.get(timeout=PATIENCE_S)[0] for _ in range(2)]
+    assert kinds == [RequestType.ADD, RequestType.ABORT]
+    threads.front_end.add("b", client_index=1)
+    assert threads.input_queue.get(timeout=PATIENCE_S)[1].client_index == 1
+
+
+def test_outputs_reach_their_client(threads: Threads) -> None:
+    """Outputs go to the client they are for, in order, with the engine's index."""
+    for token in range(100):
+        threads.put(EngineCoreOutput("a", [token]), client_index=0)
+    threads.put(EngineCoreOutput("b", [7]), client_index=1)
+    assert [threads.front_end.receive(0).outputs[0].new_token_ids for _ in range(100)] == [[t] for t in range(100)]
+    assert threads.front_end.receive(1).outputs[0].request_id == "b"
+
+
+def test_unread_messages_stay_whole(threads: Threads) -> None:
+    """Large messages that nobody reads yet are not written over, also where their array frames are small.
+
+    zmq copies small frames and reports them as sent at once: the document before them is still being read.
+    """
+    numbers = range(100_000, 100_040)
+    num_tokens = 60_000
+    for number in numbers:
+        column = np.full((1, 64), number, dtype=np.int32)
+        logprobs = LogprobsLists(column, column.astype(np.float32), np.array([number], np.int64))
+        threads.put(EngineCoreOutput(f"request {number}", [number] * num_tokens, new_logprobs=logprobs))
+    for number in numbers:
+        (output,) = threads.front_end.receive().outputs
+        assert output.request_id == f"request {number}"
+        assert output.new_token_ids == [number] * num_tokens
+        assert output.new_logprobs is not None
+        assert set(output.new_logprobs.token_ids.ravel().tolist()) == {number}
+
+
+@pytest.mark.parametrize("client_index", [-1, 2])
+def test_unknown_client(threads: Threads, client_index: int) -> None:
+    """An output for a client that does not exist is dropped; the next one is sent."""
+    threads.put(EngineCoreOutput("a", [1]), client_index=client_index)
+    threads.put(EngineCoreOutput("b", [1]), client_index=0)
+    assert threads.front_end.receive().outputs[0].request_id == "b"
+
+
+def test_unsendable_output(threads: Threads) -> None:
+    """An output that cannot be encoded ends its request, here and in the engine; its neighbours are sent."""
+    broken = EngineCoreOutput("broken", [1], kv_transfer_params={"object": object()})
+    threads.put(EngineCoreOutput("before", [1]), broken, EngineCoreOutput("after", [2]))
+    before, replaced, after = threads.front_end.receive().outputs
+    assert (before.request_id, before.new_token_ids) == ("before", [1])
+    assert (replaced.request_id, replaced.new_token_ids) == ("broken", [])
+    assert replaced.finish_reason is FinishReason.ERROR
+    assert (after.request_id, after.finish_reason) == ("after", None)
+    assert threads.unsendable.get(timeout=PATIENCE_S) == ["broken"]
+
+
+def test_unsendable_result(threads: Threads) -> None:
+    """A utility result that cannot be encoded fails that call."""
+    answer = UtilityOutput(7, result=(None, object()))
+    threads.output_queue.put((0, EngineCoreOutputs(timestamp=1.0, utility_output=answer)))
+    assert threads.front_end.receive_answer(7).failure_message == "the result cannot be sent"
+
+
+def test_unsendable_altogether(threads: Threads) -> None:
+    """A message that no replacement makes sendable is dropped; the next one is sent."""
+    threads.put(EngineCoreOutput("\ud800", [1]))
+    threads.put(EngineCoreOutput("b", [1]))
+    assert threads.front_end.receive().outputs[0].request_id == "b"
+
+
+def test_dead_comes_last_and_to_all(threads: Threads) -> None:
+    """ENGINE_CORE_DEAD follows what was queued before it, on every client's socket."""
+    threads.put(EngineCoreOutput("a", [1]), client_index=1)
+    threads.output_queue.put(ENGINE_CORE_DEAD)
+    threads.put(EngineCoreOutput("b", [1]), client_index=1)
+    assert threads.front_end.receive_dead(0) == []
+    assert [message.outputs[0].request_id for message in threads.front_end.receive_dead(1)] == ["a"]
+
+
+def test_close_sends_what_is_queued(threads: Threads) -> None:
+    """Outputs queued before the close arrive after it."""
+    for _ in range(1000):
+        threads.put(EngineCoreOutput("a", [1]))
+    threads.io.close()
+    for _ in range(1000):
+        assert threads.front_end.receive().outputs[0].request_id == "a"
+
+
+def test_stopped_input(threads: Threads) -> None:
+    """After stop_input what was read is in the queue, and outputs are still sent."""
+    threads.io.stop_input()
+    threads.io.stop_input()
+    threads.put(EngineCoreOutput("a", [1]))
+    assert threads.front_end.receive().outputs[0].request_id == "a"
+
+
+def test_death_of_the_output_thread(threads: Threads) -> None:
+    """An output thread that dies reports it, and tells the clients if it still can."""
+    threads.output_queue.put(7)  # type: ignore[arg-type]
+    assert "the output thread died" in threads.deaths.get(timeout=PATIENCE_S)
+    assert threads.front_end.receive_dead() == []
+
+
+def test_death_of_the_input_thread(front_end: FrontEnd) -> None:
+    """An input thread that dies reports it: a core that hears nothing must not live on."""
+
+    class NoIntake(Intake):
+        def take(self, from_client: int, frames: list[bytes]) -> None:
+            raise MemoryError(from_client, len(frames))
+
+    threads = Threads(front_end)
+    threads.io.close()
+    deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
+    outputs: OutputQueue = queue.SimpleQueue()
+    intake = NoIntake(threads.engine, queue.SimpleQueue(), outputs, 1)
+    addresses = EngineAddresses([address_of(front_end.inputs[0])], [address_of(front_end.outputs[0])])
+    io = IOThreads(addresses, 1, intake, outputs, lambda _ids: None, deaths.put)
+    io.start(threads.engine.ready_response)
+    identity, _ = front_end.inputs[0].recv_multipart()
+    front_end.inputs[0].send_multipart([identity, b"\x00", msgspec.msgpack.encode(None)])
+    assert "the input thread died: MemoryError(0, 2)" in deaths.get(timeout=PATIENCE_S)
+    io.close()
+
+
+def test_close_leaves_no_thread(threads: Threads) -> None:
+    """Both threads are gone after the close."""
+    threads.io.close()
+    assert {"input", "output"}.isdisjoint(thread.name for thread in threading.enumerate())

@@ -1,0 +1,185 @@
+"""Both sides of the handshake, against each other and against what must not be said."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+
+from core.wire.handshake import CoreHandshake, HandshakeConfig, HandshakeError, HandshakeServer, engine_identity
+from core.wire.messages import EngineAddresses, EngineHello
+from tests.core.front_end import PATIENCE_S, FrontEnd
+from tests.core.wire.recorded import recording
+
+ADDRESSES = EngineAddresses(["ipc:///tmp/in"], ["ipc:///tmp/out"])
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[zmq.asyncio.Context]:
+    context = zmq.asyncio.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+async def server(request: Any, tmp_path: Path, context: zmq.asyncio.Context) -> AsyncIterator[HandshakeServer]:
+    address = f"ipc://{tmp_path}/handshake" if request.param == "ipc" else "tcp://127.0.0.1:0"
+    server = HandshakeServer(context, address, ADDRESSES)
+    yield server
+    server.close()
+    server.close()
+
+
+def core_life(address: str, rank: int = 0, local: bool = False) -> EngineAddresses:
+    """A core that loads nothing: HELLO to READY."""
+    with CoreHandshake(HandshakeConfig(address, rank, local)) as handshake:
+        addresses = handshake.greet(PATIENCE_S)
+        handshake.say_ready()
+        return addresses
+
+
+async def say(
+    context: zmq.asyncio.Context, address: str, *hellos: EngineHello | bytes, rank: int = 0
+) -> zmq.asyncio.Socket:
+    """Send ``hellos`` as the core of ``rank``."""
+    socket = context.socket(zmq.DEALER)
+    socket.identity = engine_identity(rank)
+    socket.connect(address)
+    for hello in hellos:
+        await socket.send(hello if isinstance(hello, bytes) else msgspec.msgpack.encode(hello))
+    return socket
+
+
+async def test_both_sides(server: HandshakeServer) -> None:
+    """The server is done when the core is READY; the core has the addresses."""
+    _, addresses = await asyncio.gather(server.run(PATIENCE_S), asyncio.to_thread(core_life, server.address))
+    assert addresses == ADDRESSES
+
+
+async def test_a_restarted_core_is_welcomed(server: HandshakeServer) -> None:
+    """The same server takes a second core of the same rank, after the first one and in its place."""
+    for _ in range(2):
+        await asyncio.gather(server.run(PATIENCE_S), asyncio.to_thread(core_life, server.address))
+
+
+async def test_a_core_that_died_loading_may_begin_again(server: HandshakeServer, context: zmq.asyncio.Context) -> None:
+    """A second HELLO starts over: READY counts for the core that says it."""
+    run = asyncio.create_task(server.run(PATIENCE_S))
+    first = await say(context, server.address, EngineHello("HELLO", False, True))
+    await first.recv_multipart()
+    first.close()
+    await asyncio.to_thread(core_life, server.address)
+    await run
+
+
+async def test_init_equals_the_genuine_one(context: zmq.asyncio.Context, tmp_path: Path) -> None:
+    """INIT has the bytes of the genuine Python front end's."""
+    recorded = recording("py_init")
+    addresses = msgspec.convert(recorded.decoded[0]["addresses"], EngineAddresses)
+    server = HandshakeServer(context, f"ipc://{tmp_path}/handshake", addresses)
+    run = asyncio.create_task(server.run(PATIENCE_S))
+    core = await say(context, server.address, *recording("core_hello").frames)
+    assert await core.recv_multipart() == recorded.frames
+    await core.send_multipart(recording("core_ready").frames)
+    await run
+
+
+async def test_several_engines(context: zmq.asyncio.Context, tmp_path: Path) -> None:
+    """All ranks must be READY, the local ones first in number and saying so."""
+    server = HandshakeServer(context, f"ipc://{tmp_path}/handshake", ADDRESSES, num_engines=3, num_local_engines=1)
+    lives = [asyncio.to_thread(core_life, server.address, rank, rank == 0) for rank in range(3)]
+    await asyncio.gather(server.run(PATIENCE_S), *lives)
+
+
+HELLO = EngineHello("HELLO", local=False, headless=True)
+
+
+@pytest.mark.parametrize(
+    ("hellos", "rank", "words"),
+    [
+        ([HELLO], 1, "unknown engine identity 0100, expected ranks 0..0"),
+        ([EngineHello("HELLO", local=True, headless=False)], 0, "engine 0 must be headless, it says local=True"),
+        ([EngineHello("HELLO", local=False, headless=False)], 0, "engine 0 must be headless"),
+        ([EngineHello("READY", local=False, headless=True)], 0, "said nothing and now 'READY'"),
+        ([EngineHello("HI", local=False, headless=True)], 0, "said nothing and now 'HI'"),
+        ([HELLO, EngineHello("BYE", local=False, headless=True)], 0, "said HELLO but not READY and now 'BYE'"),
+        ([b"\xc1"], 0, "EngineHello: MessagePack data is malformed"),
+        ([msgspec.msgpack.encode({"status": 7})], 0, "EngineHello.status: "),
+    ],
+)
+async def test_what_an_engine_must_not_say(
+    server: HandshakeServer, context: zmq.asyncio.Context, hellos: list[Any], rank: int, words: str
+) -> None:
+    """A wrong identity, flag, order or message ends the handshake with an error that names it."""
+    await say(context, server.address, *hellos, rank=rank)
+    with pytest.raises(HandshakeError) as caught:
+        await server.run(PATIENCE_S)
+    assert words in str(caught.value)
+
+
+async def test_local_engine_must_say_so(context: zmq.asyncio.Context, tmp_path: Path) -> None:
+    """A headless core where a child is expected is an error."""
+    server = HandshakeServer(context, f"ipc://{tmp_path}/handshake", ADDRESSES, num_local_engines=1)
+    await say(context, server.address, HELLO)
+    with pytest.raises(HandshakeError, match="engine 0 must be local"):
+        await server.run(PATIENCE_S)
+
+
+async def test_nobody_comes(server: HandshakeServer) -> None:
+    """Without a core the server gives up in time and says who is missing."""
+    with pytest.raises(HandshakeError, match=r"not ready within 0\.05 s: engine 0 said nothing"):
+        await server.run(0.05)
+
+
+async def test_never_ready(server: HandshakeServer, context: zmq.asyncio.Context) -> None:
+    """A core that greets and then hangs is named with how far it has come."""
+    run = asyncio.create_task(server.run(1))
+    core = await say(context, server.address, HELLO)
+    await core.recv_multipart()
+    with pytest.raises(HandshakeError, match="engine 0 said HELLO but not READY"):
+        await run
+
+
+async def test_address_in_use(context: zmq.asyncio.Context) -> None:
+    """Two servers cannot listen at one port, and the second says so at once."""
+    first = HandshakeServer(context, "tcp://127.0.0.1:0", ADDRESSES)
+    with pytest.raises(HandshakeError, match="cannot listen at tcp://127"):
+        HandshakeServer(context, first.address, ADDRESSES)
+
+
+def test_core_without_front_end(tmp_path: Path) -> None:
+    """A core that gets no INIT gives up in time and names whom it dialled."""
+    with (
+        CoreHandshake(HandshakeConfig(f"ipc://{tmp_path}/nobody")) as handshake,
+        pytest.raises(HandshakeError, match=r"no INIT from ipc://.*/nobody within 0\.05 s"),
+    ):
+        handshake.greet(0.05)
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"\xc1", "INIT does not decode: EngineInit: MessagePack data is malformed"),
+        (msgspec.msgpack.encode({"addresses": {"inputs": "x", "outputs": []}}), "EngineInit.addresses.inputs: "),
+        (msgspec.msgpack.encode({"addresses": {"inputs": [], "outputs": []}}), "as many inputs as outputs"),
+        (msgspec.msgpack.encode({"addresses": {"inputs": ["ipc://a"], "outputs": []}}), "as many inputs as outputs"),
+    ],
+)
+async def test_unusable_init(tmp_path: Path, payload: bytes, words: str) -> None:
+    """An INIT without usable addresses is an error that says what it lacks."""
+    with FrontEnd(tmp_path) as front_end, CoreHandshake(HandshakeConfig(front_end.address)) as handshake:
+        greeting = asyncio.create_task(asyncio.to_thread(handshake.greet, PATIENCE_S))
+        await asyncio.to_thread(front_end.receive_hello)
+        front_end.handshake.send_multipart([front_end.identity, payload])
+        with pytest.raises(HandshakeError) as caught:
+            await greeting
+        assert words in str(caught.value)
+
+
+def test_identity_is_little_endian() -> None:
+    """The identity of a rank is two bytes, the low one first."""
+    assert (engine_identity(0), engine_identity(1), engine_identity(258)) == (b"\x00\x00", b"\x01\x00", b"\x02\x01")
