@@ -57,7 +57,7 @@ def _answer(client: Client, title: str, prompt: str | None, **options: Any) -> N
         raise KeyboardInterrupt
     if stream.usage is None or stream.finished[0].finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
         raise DemoError(f"the stream ended with {stream.finished}")
-    print_figures(stream.usage, answer.speed)
+    print_figures(stream.usage, answer.speed, err=False)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -29,10 +29,15 @@ class ServerError(Exception):
 class ServerProcess:
     """Runs ``sluicegate ARGUMENTS``; leaving the ``with`` block kills it if it still lives.
 
-    ``on_ready_line`` is given the log line that says where it serves.
+    ``on_ready_line`` is given the log line that says where it serves; ``environment`` adds to this process's own.
     """
 
-    def __init__(self, arguments: Sequence[str], on_ready_line: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        on_ready_line: Callable[[str], None] = lambda _: None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._on_ready_line = on_ready_line
         self._lines: list[str] = []
         self._ready_or_ended = threading.Event()
@@ -44,6 +49,7 @@ class ServerProcess:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name="server-log", daemon=True)

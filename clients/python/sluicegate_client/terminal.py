@@ -52,12 +52,12 @@ def print_stream(stream: Stream) -> Answer:
     return Answer("".join(text), Speed((first or end) - start, end - start), interrupted)
 
 
-def print_figures(usage: Usage, speed: Speed) -> None:
-    """One line on stderr, so that stdout holds the text alone."""
+def print_figures(usage: Usage, speed: Speed, err: bool = True) -> None:
+    """One line; on stderr by default, so that stdout holds the text alone."""
     cached = f" ({usage.num_cached_tokens} cached)" if usage.num_cached_tokens else ""
     click.secho(
         f"{usage.num_prompt_tokens} prompt tokens{cached}, {usage.num_output_tokens} output tokens, "
         f"TTFT {speed.ttft_s:.2f} s, {speed.output_tokens_per_s(usage.num_output_tokens):.1f} tokens/s",
-        err=True,
+        err=err,
         dim=True,
     )
