@@ -1,0 +1,30 @@
+"""Turns the tensors of a weight source into layers on the model's device, in the model's dtype."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from core.model.linear import Linear, make_linear
+from core.model.weight_source import WeightSource
+
+
+class LayerLoader:
+    """Every method raises ModelLoadError for a tensor that is missing or has the wrong shape."""
+
+    def __init__(self, source: WeightSource, device: torch.device, dtype: torch.dtype) -> None:
+        self._source, self._device, self._dtype = source, device, dtype
+
+    def linear(self, out_sizes: Mapping[str, int], in_size: int) -> Linear:
+        """One layer of all that ``out_sizes`` names, their outputs side by side; with biases if the file has some."""
+        weights = [self._source.dense(f"{name}.weight", (size, in_size)) for name, size in out_sizes.items()]
+        has_bias = any(f"{name}.bias" in self._source for name in out_sizes)
+        biases = [self._source.dense(f"{name}.bias", (size,)) for name, size in out_sizes.items() if has_bias]
+        return make_linear(self._place(weights), self._place(biases) if has_bias else None)
+
+    def vector(self, name: str, size: int) -> Tensor:
+        return self._place([self._source.dense(name, (size,))])
+
+    def _place(self, parts: Sequence[Tensor]) -> Tensor:
+        whole = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+        return whole.to(self._device, self._dtype)

@@ -1,0 +1,43 @@
+"""What the model runner asks of a model, and what a model asks of the runner."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from core.model.architecture import Architecture
+
+
+class Attention(Protocol):
+    """One step's attention. It knows which token belongs to which request; the model does not."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Keep the new tokens' ``key`` and ``value``, then let each token see its request up to itself.
+
+        ``query`` [tokens, heads, head_size], ``key`` and ``value`` [tokens, kv_heads, head_size], rotated already.
+        Returns [tokens, heads * head_size].
+        """
+        ...
+
+
+class Model(Protocol):
+    """A decoder over flat batches: tokens of all requests in one row, no padding."""
+
+    @property
+    def architecture(self) -> Architecture: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the computation and of the KV cache."""
+        ...
+
+    def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        """Hidden states [tokens, hidden_size] of int64 [tokens]."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, vocab_size] of [rows, hidden_size]."""
+        ...

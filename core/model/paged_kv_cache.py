@@ -1,0 +1,44 @@
+"""Keys and values of all layers, in blocks that the scheduler hands out."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.model.architecture import Architecture
+
+NULL_SLOT = 0
+"""First slot of the null block. Never written, so it stays zero: what padding points at."""
+
+
+class PagedKVCache:
+    """Per layer, keys and values [slots, kv_heads, head_size]; slot = block id * ``block_size`` + place in the block.
+
+    A token's heads lie together, so that one copy of a row gathers or writes a token.
+    """
+
+    def __init__(
+        self, architecture: Architecture, num_blocks: int, block_size: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        shape = (2, architecture.num_layers, num_blocks * block_size, architecture.num_kv_heads, architecture.head_size)
+        self.block_size, self.device, self.dtype = block_size, device, dtype
+        self._keys, self._values = _zeros(shape, device, dtype)
+
+    def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Put ``key`` and ``value`` [tokens, kv_heads, head_size] where ``slots`` [tokens] says."""
+        self._keys[layer].index_copy_(0, slots, key)
+        self._values[layer].index_copy_(0, slots, value)
+
+    def gather(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies [*slots.shape, kv_heads, head_size] of the keys and values in ``slots``."""
+        flat = slots.flatten()
+        key = self._keys[layer].index_select(0, flat)
+        value = self._values[layer].index_select(0, flat)
+        return key.unflatten(0, slots.shape), value.unflatten(0, slots.shape)
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    # calloc'd: 2 GiB at once instead of in 5 s, and memory is taken only as blocks come into use.
+    raw = np.zeros(np.prod(shape, dtype=np.int64) * dtype.itemsize, np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)

@@ -1,0 +1,56 @@
+"""What the model runner keeps of a request between steps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.executor.interface import NewRequest
+
+
+class IntList:
+    """Integers that grow at the end and are read as one numpy array."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self._array = np.array(values, np.int64)
+        self._length = len(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def extend(self, values: Sequence[int]) -> None:
+        end = self._length + len(values)
+        if end > len(self._array):
+            self._array = np.concatenate((self._array[: self._length], np.zeros(end, np.int64)))
+        self._array[self._length : end] = values
+        self._length = end
+
+    @property
+    def array(self) -> NDArray[np.int64]:
+        return self._array[: self._length]
+
+
+class RequestState:
+    """One request: its sampling parameters, its tokens so far and its blocks."""
+
+    def __init__(self, request: NewRequest) -> None:
+        self.request_id = request.request_id
+        self.sampling_params = request.sampling_params
+        self.seed = request.seed
+        self.num_prompt_tokens = request.num_prompt_tokens
+        self.num_computed_tokens = request.num_computed_tokens
+        self.is_resumed = len(request.token_ids) > request.num_prompt_tokens
+        self.token_ids = IntList(request.token_ids)
+        self.block_ids = IntList(request.block_ids)
+
+    def __repr__(self) -> str:
+        tokens = f"{self.num_computed_tokens}/{len(self.token_ids)} tokens"
+        return f"RequestState({self.request_id!r}, {tokens}, {len(self.block_ids)} blocks)"
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> NDArray[np.int64]:
+        return self.token_ids.array[self.num_prompt_tokens :]

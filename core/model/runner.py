@@ -1,0 +1,86 @@
+"""Runs the model for one scheduler step: requests in, tokens out."""
+
+import torch
+from torch import Tensor
+
+from core.executor.interface import ModelRunnerOutput, SchedulerOutput
+from core.model.model import Model
+from core.model.paged_kv_cache import PagedKVCache
+from core.model.prompt_logprobs import PromptLogprobs
+from core.model.request_state import RequestState
+from core.model.sampler import Sampler
+from core.model.step_batch import Span, StepBatch
+
+
+class ModelRunner:
+    """Keeps the requests that the scheduler told it of, and the KV cache they share."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._requests: dict[str, RequestState] = {}
+        self._prompt_logprobs: dict[str, PromptLogprobs] = {}
+        self._sampler = Sampler()
+
+    def __repr__(self) -> str:
+        return f"ModelRunner({self.model.architecture.family}, {len(self._requests)} requests)"
+
+    def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
+        """Block 0 is the null block."""
+        model = self.model
+        self._cache = PagedKVCache(model.architecture, num_blocks, block_size, model.device, model.dtype)
+
+    @torch.inference_mode()
+    def execute(self, work: SchedulerOutput) -> ModelRunnerOutput:
+        """Prefill chunks and decodes in one forward pass; requests whose last known token it computed get a new one."""
+        self._forget(work.finished_request_ids)
+        self._learn(work)
+        spans = [self._span(request_id, count) for request_id, count in work.num_scheduled_tokens.items() if count]
+        if not spans:
+            return ModelRunnerOutput()
+        batch = StepBatch(spans, self._cache)
+        hidden = self.model.forward(batch.token_ids, batch.positions, batch.attention)
+        output = self._sample(batch, hidden)
+        self._score_prompts(batch, hidden, output)
+        return output
+
+    def _forget(self, request_ids: list[str]) -> None:
+        for request_id in request_ids:
+            self._requests.pop(request_id, None)
+            self._prompt_logprobs.pop(request_id, None)
+
+    def _learn(self, work: SchedulerOutput) -> None:
+        vocab_size = self.model.architecture.vocab_size
+        for new in work.new_requests:
+            self._requests[new.request_id] = request = RequestState(new)
+            if new.sampling_params.prompt_logprobs is not None and not request.is_resumed:
+                self._prompt_logprobs[new.request_id] = PromptLogprobs(new.sampling_params.prompt_logprobs, vocab_size)
+        for cached in work.cached_requests:
+            request = self._requests[cached.request_id]
+            request.block_ids.extend(cached.new_block_ids)
+            request.num_computed_tokens = cached.num_computed_tokens
+
+    def _span(self, request_id: str, count: int) -> Span:
+        request = self._requests[request_id]
+        return Span(request, request.num_computed_tokens, count)
+
+    def _sample(self, batch: StepBatch, hidden: Tensor) -> ModelRunnerOutput:
+        if not batch.sampled:
+            return ModelRunnerOutput()
+        rows, requests = list(batch.sampled), list(batch.sampled.values())
+        token_ids, logprobs, num_nans = self._sampler.sample(self.model.logits(hidden[rows]), requests)
+        new_token_ids = {}
+        for request, token_id in zip(requests, token_ids, strict=True):
+            new_token_ids[request.request_id] = [token_id]
+            request.token_ids.extend([token_id])
+        return ModelRunnerOutput(sampled_token_ids=new_token_ids, logprobs=logprobs, num_nans_in_logits=num_nans)
+
+    def _score_prompts(self, batch: StepBatch, hidden: Tensor, output: ModelRunnerOutput) -> None:
+        if not self._prompt_logprobs:
+            return
+        for span, end in zip(batch.spans, batch.ends, strict=True):
+            request_id = span.request.request_id
+            if (logprobs := self._prompt_logprobs.get(request_id)) is None:
+                continue
+            logprobs.score(self.model, span, hidden[end - span.num_tokens : end])
+            if span.stop >= span.request.num_prompt_tokens:
+                output.prompt_logprobs[request_id] = self._prompt_logprobs.pop(request_id).result()

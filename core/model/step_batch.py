@@ -1,0 +1,74 @@
+"""One step's scheduled tokens as the flat tensors that the model reads."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from core.model.paged_attention import AttentionGroup, PagedAttention
+from core.model.paged_kv_cache import PagedKVCache
+from core.model.request_state import RequestState
+
+_SMALLEST_BUCKET = 128
+"""Contexts up to this many tokens are padded to each other freely."""
+
+
+class Span(NamedTuple):
+    """The tokens of one request that this step computes: ``num_tokens`` of them from position ``start`` on."""
+
+    request: RequestState
+    start: int
+    num_tokens: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.num_tokens
+
+    @property
+    def is_sampled(self) -> bool:
+        """A chunk that leaves known tokens uncomputed has nothing to choose yet."""
+        return self.stop == len(self.request.token_ids)
+
+    @property
+    def group_key(self) -> tuple[int, int]:
+        """New tokens, then the power of two that the context fits in: padding at most doubles a context."""
+        return self.num_tokens, max(self.stop, _SMALLEST_BUCKET).bit_length()
+
+
+class StepBatch:
+    """Single tokens first, in few groups; then the chunks of prompts.
+
+    ``token_ids`` and ``positions`` int64 [tokens]; ``ends[i]`` is the row after the last of ``spans[i]``.
+    """
+
+    def __init__(self, spans: Iterable[Span], cache: PagedKVCache) -> None:
+        self.spans = sorted(spans, key=lambda span: span.group_key)
+        self.ends = np.cumsum([span.num_tokens for span in self.spans]).tolist()
+        self.token_ids = torch.from_numpy(
+            np.concatenate([span.request.token_ids.array[span.start : span.stop] for span in self.spans])
+        )
+        positions = [np.arange(span.start, span.stop) for span in self.spans]
+        self.positions = torch.from_numpy(np.concatenate(positions)).to(cache.device)
+        groups = [_make_group(list(same), cache) for _, same in groupby(self.spans, lambda span: span.group_key)]
+        self.attention = PagedAttention(cache, groups)
+
+    @property
+    def sampled(self) -> dict[int, RequestState]:
+        """The requests that get a token, by the row it comes from."""
+        return {end - 1: span.request for span, end in zip(self.spans, self.ends, strict=True) if span.is_sampled}
+
+
+def _make_group(spans: Sequence[Span], cache: PagedKVCache) -> AttentionGroup:
+    positions = np.array([span.start for span in spans])[:, None] + np.arange(spans[0].num_tokens)
+    return AttentionGroup(cache, _pad_block_tables(spans, cache.block_size), positions)
+
+
+def _pad_block_tables(spans: Sequence[Span], block_size: int) -> NDArray[np.int64]:
+    num_blocks = [-(-span.stop // block_size) for span in spans]
+    tables = np.zeros((len(spans), max(num_blocks)), np.int64)
+    for table, span, length in zip(tables, spans, num_blocks, strict=True):
+        table[:length] = span.request.block_ids.array[:length]
+    return tables

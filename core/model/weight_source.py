@@ -1,0 +1,70 @@
+"""A model's tensors under their Hugging Face names, whatever file holds them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from core.model.architecture import Architecture
+
+RowTable = Callable[[Tensor], Tensor]
+"""Maps ids int64 [n] to float32 rows [n, columns]."""
+
+
+class ModelLoadError(ValueError):
+    """The model cannot be loaded; the message names the file and what in it is wrong."""
+
+
+class StoredTensor(Protocol):
+    """One tensor as the file holds it: perhaps quantized, perhaps mapped and not read yet."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def dense(self) -> Tensor:
+        """All of it in float32."""
+        ...
+
+    def row_table(self) -> RowTable:
+        """Row lookup in a copy that stays in the file's own format, for embeddings."""
+        ...
+
+
+class WeightSource:
+    """Hands out tensors by name and remembers which were taken, so that none is overlooked."""
+
+    def __init__(self, path: Path, architecture: Architecture, tensors: Mapping[str, StoredTensor]) -> None:
+        self.architecture = architecture
+        self._path = path
+        self._tensors = tensors
+        self._taken: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"WeightSource({self._path}, {self.architecture.family}, {len(self._tensors)} tensors)"
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def dense(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor in float32. Raises ModelLoadError if it is missing or has another shape."""
+        return self._take(name, shape).dense()
+
+    def row_table(self, name: str, shape: tuple[int, ...]) -> RowTable:
+        """Row lookup in the tensor. Raises ModelLoadError as ``dense`` does."""
+        return self._take(name, shape).row_table()
+
+    def check_all_taken(self) -> None:
+        """A tensor the model code does not know means that its results would be wrong: ModelLoadError."""
+        left = sorted(set(self._tensors) - self._taken)
+        if left:
+            raise ModelLoadError(f"{self._path}: unexpected tensor {left[0]} ({len(left)} in all)")
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
+        stored = self._tensors.get(name)
+        if stored is None:
+            raise ModelLoadError(f"{self._path}: tensor {name} is missing")
+        if stored.shape != shape:
+            raise ModelLoadError(f"{self._path}: tensor {name} has shape {list(stored.shape)}, expected {list(shape)}")
+        self._taken.add(name)
+        return stored
