@@ -5,6 +5,7 @@
 import reprlib
 import secrets
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 import grpc
@@ -17,8 +18,9 @@ from google.rpc.status_pb2 import Status
 from core.wire.sampling_params import Violation
 
 DOMAIN = "sluicegate"
-_MAX_VIOLATIONS = 16
-"""Details travel in a trailer, which peers limit to 8 KiB."""
+_MAX_MESSAGE_CHARS = 1000
+_MAX_VIOLATIONS_CHARS = 3000
+"""Message and details travel in trailers, in base64 too, and peers limit these to 8 KiB together."""
 _MAX_DESCRIPTION_CHARS = 256
 
 _shortened = reprlib.Repr()
@@ -54,10 +56,10 @@ class InvalidRequest(ServiceError):
     reason = "INVALID_REQUEST"
 
     def __init__(self, violations: Sequence[Violation]) -> None:
-        shortened = [Violation(field, text[:_MAX_DESCRIPTION_CHARS]) for field, text in violations[:_MAX_VIOLATIONS]]
-        more = f"; and {len(violations) - _MAX_VIOLATIONS} more" if len(violations) > _MAX_VIOLATIONS else ""
-        super().__init__("; ".join(f"{field}: {text}" for field, text in shortened) + more)
-        self.violations = shortened
+        self.violations = _that_fit(violations)
+        named = "; ".join(f"{field}: {text}" for field, text in self.violations)
+        num_unnamed = len(violations) - len(self.violations)
+        super().__init__(named[:_MAX_MESSAGE_CHARS] + (f"; and {num_unnamed} more" if num_unnamed else ""))
 
     def details(self) -> list[Message]:
         fields = [BadRequest.FieldViolation(field=field, description=text) for field, text in self.violations]
@@ -128,6 +130,12 @@ class Internal(ServiceError):
     def __init__(self, message: str = "internal error", *, reason: str | None = None) -> None:
         self.error_id = secrets.token_hex(6)
         super().__init__(f"{message} (error id {self.error_id})", reason=reason, error_id=self.error_id)
+
+
+def _that_fit(violations: Sequence[Violation]) -> list[Violation]:
+    shortened = [Violation(field, text[:_MAX_DESCRIPTION_CHARS]) for field, text in violations]
+    sizes = accumulate(len(field) + len(text) for field, text in shortened)
+    return [violation for violation, size in zip(shortened, sizes, strict=True) if size <= _MAX_VIOLATIONS_CHARS]
 
 
 def to_rpc_status(error: ServiceError) -> Status:

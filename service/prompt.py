@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from google.protobuf import json_format
+from google.protobuf.struct_pb2 import Value
 
 from core.wire.sampling_params import Violation
 from service.chat_template import ChatTemplateError
@@ -15,34 +15,36 @@ _RESERVED_KWARGS = ("messages", "add_generation_prompt")
 
 
 def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
-    """The tokens of the prompt, truncated as asked. What is wrong is added to ``violations``."""
-    kind = request.WhichOneof("prompt")
-    if kind is None:
-        violations.append(Violation("prompt", "is required: one of text, token_ids, chat"))
-        return []
+    """The tokens of the prompt, truncated as asked. What is wrong is added to ``violations``; then there are none."""
     num_known = len(violations)
-    if kind == "text":
-        token_ids = encode_text(request.text, True, model.tokenizer, violations)
-    elif kind == "chat":
-        token_ids = encode_chat(request.chat, model.tokenizer, violations)
-    else:
-        token_ids = read_token_ids("token_ids.ids", request.token_ids.ids, model.vocab_size, violations)
-    if len(violations) > num_known:
-        return []
+    token_ids = _encoded(request, model, violations)
     token_ids = _truncated(token_ids, request.sampling_params, model.max_model_len, violations)
-    if not token_ids:
-        violations.append(Violation("token_ids.ids" if kind == "token_ids" else kind, "must have at least one token"))
-    elif len(token_ids) >= model.max_model_len:
-        violations.append(Violation(kind, _too_long(len(token_ids), model.max_model_len)))
-    return token_ids
+    if len(token_ids) >= model.max_model_len:
+        violations.append(Violation(str(request.WhichOneof("prompt")), _too_long(len(token_ids), model.max_model_len)))
+    return token_ids if len(violations) == num_known else []
+
+
+def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
+    match request.WhichOneof("prompt"):
+        case "text":
+            return encode_text(request.text, True, model.tokenizer, violations)
+        case "chat":
+            return encode_chat(request.chat, model.tokenizer, violations)
+        case "token_ids" if request.token_ids.ids:
+            return read_token_ids("token_ids.ids", request.token_ids.ids, model.vocab_size, violations)
+        case "token_ids":
+            violations.append(Violation("token_ids.ids", "must have at least one token"))
+        case _:
+            violations.append(Violation("prompt", "is required: one of text, token_ids, chat"))
+    return []
 
 
 def encode_text(text: str, add_special_tokens: bool, tokenizer: Tokenizer, violations: list[Violation]) -> list[int]:
     """The tokens of ``text``, which may not be empty even where a BOS would be added."""
-    if text:
-        return tokenizer.encode(text, add_special_tokens)
-    violations.append(Violation("text", "must not be empty"))
-    return []
+    token_ids = tokenizer.encode(text, add_special_tokens) if text else []
+    if not token_ids:
+        violations.append(Violation("text", "must have at least one token" if text else "must not be empty"))
+    return token_ids
 
 
 def encode_chat(chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation]) -> list[int]:
@@ -51,17 +53,17 @@ def encode_chat(chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation]
     violations += found
     if found:
         return []
+    template_kwargs = {name: _plain(value) for name, value in chat.template_kwargs.fields.items()}
     messages = [{"role": message.role, "content": message.content} for message in chat.messages]
     add_generation_prompt = chat.add_generation_prompt if chat.HasField("add_generation_prompt") else True
     try:
-        template_kwargs = _with_integers(json_format.MessageToDict(chat.template_kwargs))
-        return tokenizer.render_chat(messages, add_generation_prompt, template_kwargs)
-    except json_format.Error as error:
-        violations.append(Violation("chat.template_kwargs", str(error)))
-        return []
+        token_ids = tokenizer.render_chat(messages, add_generation_prompt, template_kwargs)
     except ChatTemplateError as error:
         violations.append(Violation("chat", str(error)))
         return []
+    if not token_ids:
+        violations.append(Violation("chat", "the chat template made no token of it"))
+    return token_ids
 
 
 def read_token_ids(field: str, ids: Any, vocab_size: int, violations: list[Violation]) -> list[int]:
@@ -84,13 +86,16 @@ def _chat_violations(chat: pb.Chat) -> list[Violation]:
     return found
 
 
-def _with_integers(value: Any) -> Any:
-    """Struct knows only floats; a template that prints 1024 should not print 1024.0."""
-    if isinstance(value, dict):
-        return {key: _with_integers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_integers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _plain(value: Value) -> Any:
+    """As JSON would have it: Struct knows only floats, and a template that prints 1024 should not print 1024.0."""
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return {key: _plain(item) for key, item in value.struct_value.fields.items()}
+    if kind == "list_value":
+        return [_plain(item) for item in value.list_value.values]
+    if kind == "number_value" and value.number_value.is_integer():
+        return int(value.number_value)
+    return None if kind in (None, "null_value") else getattr(value, kind)
 
 
 def _truncated(

@@ -110,8 +110,9 @@ def _spellings(word: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
 
     After vLLM's SamplingParams.update_from_tokenizer.
     """
-    bare = tokenizer.encode(word.lstrip() or word, add_special_tokens=False)
-    spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+    word = word.lstrip() or word
+    bare = tokenizer.encode(word, add_special_tokens=False)
+    spaced = tokenizer.encode(" " + word, add_special_tokens=False)
     yield bare
     if len(spaced) == len(bare) and spaced[:1] != bare[:1]:
         yield spaced

@@ -21,7 +21,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, config: Mapping[str, Any], vocab_size: int) -> None:
-        self._backend = backend
+        self.backend = backend
         special_tokens = {role: _content(config[role]) for role in _SPECIAL_TOKENS if config.get(role)}
         self.vocab_size = max(vocab_size, backend.get_vocab_size())
         self.bos_token_id: int | None = backend.token_to_id(special_tokens.get("bos_token", ""))
@@ -52,7 +52,7 @@ class Tokenizer:
 
         A BOS that the text brings itself is not doubled.
         """
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         is_doubled = add_special_tokens and self._added_bos and ids[:2] == self._added_bos * 2
         return ids[1:] if is_doubled else ids
 
@@ -65,7 +65,7 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """The token as the vocabulary spells it; empty if the id has none."""
-        return self._backend.id_to_token(token_id) or ""
+        return self.backend.id_to_token(token_id) or ""
 
     def render_chat(
         self,

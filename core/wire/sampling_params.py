@@ -146,7 +146,7 @@ def _length_violations(params: SamplingParams) -> Iterator[Violation]:
         yield Violation("max_tokens", f"must be at least 1, got {params.max_tokens}")
     if params.min_tokens < 0:
         yield Violation("min_tokens", f"must be at least 0, got {params.min_tokens}")
-    elif params.max_tokens is not None and params.min_tokens > params.max_tokens:
+    elif params.max_tokens is not None and params.min_tokens > params.max_tokens >= 1:
         yield Violation("min_tokens", f"must be at most max_tokens ({params.max_tokens}), got {params.min_tokens}")
     if params.repetition_detection is not None:
         yield from _repetition_violations(params.repetition_detection)

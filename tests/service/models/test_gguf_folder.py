@@ -1,0 +1,102 @@
+"""service.models.gguf_folder: what is written beside a GGUF, for us and for genuine front ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.models import ModelError
+from service.models.gguf_folder import WRITTEN_FILES, write_gguf_folder
+from service.served_model import ServedModel
+from service.tokenizer import Tokenizer
+from tests.service.models.tiny_gguf import byte_level_metadata, sentencepiece_metadata, write_gguf
+
+
+def _write(folder: Path, tensors: tuple[str, ...] = ("x",), **metadata: Any) -> dict[str, Any]:
+    gguf = write_gguf(folder / "a.gguf", tensors, **{"general__type": "model", **metadata})
+    write_gguf_folder(gguf, folder)
+    return {name: json.loads((folder / name).read_text()) for name in WRITTEN_FILES}
+
+
+def test_smollm2_folder_is_a_model_folder(smollm2: ServedModel, smollm2_folder: Path) -> None:
+    """The configuration of the model as its authors publish it."""
+    config = json.loads((smollm2_folder / "config.json").read_text())
+    assert config == {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 49_152,
+        "max_position_embeddings": 8192,
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "rms_norm_eps": pytest.approx(1e-5),
+        "rope_theta": 100_000.0,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+    }
+    assert smollm2.tokenizer.chat_template is not None
+
+
+def test_tokenizer_and_its_configuration_belong_together(tmp_path: Path) -> None:
+    """Special tokens by name, template, flags."""
+    template = "{{ bos_token }}{{ messages[0].content }}"
+    files = _write(tmp_path, tokenizer__chat_template=template, **sentencepiece_metadata())
+    assert files["tokenizer_config.json"] == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 128,
+        "clean_up_tokenization_spaces": False,
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "chat_template": template,
+    }
+    assert Tokenizer.load(tmp_path).render_chat([{"role": "user", "content": "a"}])[0] == 1
+
+
+@pytest.mark.parametrize(("tensors", "tied"), [(("x",), True), (("x", "output.weight"), False)])
+def test_output_without_a_tensor_of_its_own_is_tied(tmp_path: Path, tensors: tuple[str, ...], tied: bool) -> None:
+    """Told by the tensors, as no key says it."""
+    assert _write(tmp_path, tensors=tensors, **byte_level_metadata())["config.json"]["tie_word_embeddings"] is tied
+
+
+def test_all_ends_of_sequence_and_recommended_sampling_are_declared(tmp_path: Path) -> None:
+    """End of turn ends a sequence too; and what the authors recommend stands in newer files."""
+    files = _write(
+        tmp_path,
+        tokenizer__ggml__eot_token_id=2,
+        general__sampling__temp=0.5,
+        general__sampling__top_k=20,
+        **byte_level_metadata(),
+    )
+    assert files["generation_config.json"] == {
+        "bos_token_id": 0,
+        "eos_token_id": [1, 2],
+        "temperature": 0.5,
+        "top_k": 20,
+    }
+    assert files["config.json"]["eos_token_id"] == 1
+
+
+def test_missing_metadata_is_named(tmp_path: Path) -> None:
+    """A byte-level vocabulary without merges."""
+    metadata = byte_level_metadata()
+    del metadata["tokenizer__ggml__merges"]
+    with pytest.raises(ModelError, match=r"a\.gguf lacks the metadata 'tokenizer\.ggml\.merges'"):
+        _write(tmp_path, **metadata)
+
+
+def test_unknown_architecture_is_named(tmp_path: Path) -> None:
+    """With those that are known."""
+    gguf = write_gguf(tmp_path / "a.gguf", **byte_level_metadata())
+    data = gguf.read_bytes()
+    assert data.count(b"llama") == 3
+    gguf.write_bytes(data.replace(b"llama", b"mamba"))
+    with pytest.raises(ModelError, match=r"general\.architecture 'mamba' is not supported \(supported: llama, "):
+        write_gguf_folder(gguf, tmp_path)

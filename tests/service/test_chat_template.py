@@ -1,0 +1,82 @@
+"""service.chat_template: templates as Hugging Face runs them."""
+
+import re
+from typing import Any
+
+import pytest
+
+from service.chat_template import ChatTemplate, ChatTemplateError
+
+_MESSAGES = [{"role": "user", "content": "1 < 2 & 'ü'"}, {"role": "assistant", "content": "yes"}]
+
+
+def _render(source: str, add_generation_prompt: bool = True, **kwargs: Any) -> str:
+    return ChatTemplate(source, {"bos_token": "<s>"}).render(_MESSAGES, add_generation_prompt, kwargs)
+
+
+def test_variables_are_messages_special_tokens_and_the_caller_s_own() -> None:
+    """An unknown one is empty."""
+    source = "{{ bos_token }}{{ messages[0].role }} {{ messages[1]['content'] }} {{ thinking }} {{ nothing }}|"
+    assert _render(source, thinking=True) == "<s>user yes True |"
+
+
+def test_generation_prompt_is_the_caller_s_choice() -> None:
+    """add_generation_prompt reaches the template."""
+    source = "{% if add_generation_prompt %}go{% endif %}"
+    assert (_render(source, True), _render(source, False)) == ("go", "")
+
+
+def test_blocks_leave_no_lines_behind() -> None:
+    """trim_blocks and lstrip_blocks: a block on a line of its own leaves nothing of the line."""
+    source = (
+        "{% for message in messages %}\n    {% if loop.first %}\n{{ message.role }}\n    {% endif %}\n{% endfor %}\n"
+    )
+    assert _render(source) == "user\n"
+
+
+def test_text_is_not_escaped_and_to_json_is_plain_json() -> None:
+    """Neither for HTML nor to ASCII; indent and separators are the template's choice."""
+    assert _render("{{ messages[0].content }}") == "1 < 2 & 'ü'"
+    assert _render("{{ messages[0] | tojson }}") == '{"role": "user", "content": "1 < 2 & \'ü\'"}'
+    assert _render("{{ [1, 2] | tojson(indent=1) }}") == "[\n 1,\n 2\n]"
+
+
+def test_loop_controls_and_generation_tags_are_known() -> None:
+    """`break`, and the tag that marks the assistant's words for training."""
+    assert _render("{% for m in messages %}{{ m.role }}{% break %}{% endfor %}") == "user"
+    assert _render("{% generation %}{{ messages[1].content }}{% endgeneration %}!") == "yes!"
+
+
+def test_date_is_at_hand() -> None:
+    """strftime_now, as Llama's templates use it."""
+    assert re.fullmatch(r"\d\d \w{3} \d{4}", _render("{{ strftime_now('%d %b %Y') }}"))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{% for %}", "Expected"),
+        ("{{ messages[7].role.x }}", "no element 7"),
+        ("{{ 1 / 0 }}", "zero"),
+    ],
+)
+def test_any_failure_of_a_template_says_why(source: str, said: str) -> None:
+    """Refusal, broken syntax, wrong access, arithmetic: one typed error."""
+    with pytest.raises(ChatTemplateError, match=said):
+        _render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{% for i in range(10000000) %}{% endfor %}",
+    ],
+)
+def test_sandbox_holds(source: str) -> None:
+    """No way to Python's insides, no change of the conversation, no endless range."""
+    with pytest.raises(ChatTemplateError):
+        _render(source)
+    assert len(_MESSAGES) == 2

@@ -1,0 +1,173 @@
+"""service.sampling: what each sampling parameter means to the core, and its bounds."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.wire.sampling_params import SamplingParams, find_violations
+from service.generation_config import GenerationConfig
+from service.generation_request import StopRules
+from service.served_model import ServedModel
+from tests.service.translation import faults_of, sampled, translated
+
+
+def test_unset_means_the_documented_defaults(smollm2: ServedModel) -> None:
+    """Nothing set, nothing declared by the model."""
+    params = sampled(smollm2)
+    assert params == SamplingParams(max_tokens=8191, eos_token_id=2, all_stop_token_ids=[2])
+
+
+def test_unset_means_what_the_model_declares_and_set_goes_before_it(smollm2: ServedModel) -> None:
+    """Each of the five fields; an explicit zero is set."""
+    declared = GenerationConfig(temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.1)
+    model = replace(smollm2, generation_config=declared)
+    params = sampled(model)
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.6, 0.9, 20, 0.1)
+    assert params.repetition_penalty == 1.1
+    params = sampled(model, temperature=0, top_p=0.5, top_k=0, min_p=0, repetition_penalty=1)
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0, 0.5, 0, 0)
+    assert params.is_greedy
+    assert params.repetition_penalty == 1
+
+
+def test_every_scalar_reaches_the_core(smollm2: ServedModel) -> None:
+    """By its own name."""
+    scalars: dict[str, Any] = {
+        "n": 3,
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "top_k": 40,
+        "min_p": 0.125,
+        "seed": -(2**63),
+        "max_tokens": 9,
+        "min_tokens": 4,
+        "presence_penalty": -1.5,
+        "frequency_penalty": 2,
+        "repetition_penalty": 1.25,
+        "ignore_eos": True,
+        "logprobs": 0,
+    }
+    params = sampled(smollm2, **scalars)
+    assert {name: getattr(params, name) for name in scalars} == scalars
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_top_k_off_has_two_names(smollm2: ServedModel, top_k: int) -> None:
+    """0 and -1 keep all."""
+    assert sampled(smollm2, top_k=top_k).top_k == 0
+
+
+def test_max_tokens_beyond_the_context_is_accepted(smollm2: ServedModel) -> None:
+    """The end of the context ends it as LENGTH."""
+    assert sampled(smollm2, max_tokens=10**6).max_tokens == 10**6
+
+
+def test_lists_and_maps_reach_the_core(smollm2: ServedModel) -> None:
+    """Doubles are dropped, empty ones are none."""
+    params = sampled(smollm2, logit_bias={5: 1.5, 49_151: -100}, allowed_token_ids=[7, 5, 7], stop_token_ids=[9, 9, 8])
+    assert params.logit_bias == {5: 1.5, 49_151: -100}
+    assert params.allowed_token_ids == [7, 5]
+    assert params.stop_token_ids == [9, 8]
+
+
+def test_end_of_sequence_and_stop_tokens(smollm2: ServedModel) -> None:
+    """The first EOS as such, others as stop tokens; all are masked for min_tokens; ignore_eos leaves the client's."""
+    model = replace(smollm2, generation_config=GenerationConfig(eos_token_ids=(2, 0)))
+    params = sampled(model, stop_token_ids=[7])
+    assert (params.eos_token_id, params.stop_token_ids, params.all_stop_token_ids) == (2, [7, 0], [2, 0, 7])
+    params = sampled(model, stop_token_ids=[7], ignore_eos=True)
+    assert (params.eos_token_id, params.stop_token_ids, params.all_stop_token_ids) == (None, [7], [2, 0, 7])
+    params = sampled(model, ignore_eos=True)
+    assert (params.eos_token_id, params.stop_token_ids) == (None, None)
+
+
+def test_stop_rules_are_the_client_s_own(smollm2: ServedModel) -> None:
+    """Not the model's further EOS tokens; and strings stay in the gateway."""
+    model = replace(smollm2, generation_config=GenerationConfig(eos_token_ids=(2, 0)))
+    given_params = {"stop": ["a", "bc"], "stop_token_ids": [7], "include_stop_str_in_output": True}
+    request = translated(model, sampling_params=given_params)
+    assert request.stop == StopRules(("a", "bc"), frozenset({7}), include_in_output=True)
+    assert request.sampling_params.stop is None
+
+
+def test_bad_words_are_tokenized_as_words_begin(smollm2: ServedModel) -> None:
+    """Bare, and after a space where that is another token."""
+    encode = smollm2.tokenizer.encode
+    assert sampled(smollm2, bad_words=["Paris"]).bad_words_token_ids == [encode("Paris"), encode(" Paris")]
+    assert sampled(smollm2, bad_words=[" Paris"]).bad_words_token_ids == [encode("Paris"), encode(" Paris")]
+    assert sampled(smollm2, bad_words=["a b", "\n"]).bad_words_token_ids == [
+        encode("a b"),
+        encode(" a b"),
+        encode("\n"),
+        encode(" \n"),
+    ]
+
+
+_NAN, _INF = float("nan"), float("inf")
+_WRONG_SCALARS: list[tuple[str, list[Any]]] = [
+    ("n", [0, -1, 16_385, 10**6]),
+    ("temperature", [-0.1, 2.1, _NAN, _INF, -_INF]),
+    ("top_p", [0, -0.1, 1.1, _NAN, _INF, -_INF]),
+    ("top_k", [-2]),
+    ("min_p", [-0.1, 1.1, _NAN, _INF, -_INF]),
+    ("max_tokens", [0, -1]),
+    ("min_tokens", [-1, 8192]),
+    ("presence_penalty", [-2.1, 2.1, _NAN, _INF, -_INF]),
+    ("frequency_penalty", [-2.1, 2.1, _NAN, _INF, -_INF]),
+    ("repetition_penalty", [0, -1, _NAN, _INF, -_INF]),
+    ("logprobs", [-2, 21]),
+    ("prompt_logprobs", [-2, 21]),
+    ("truncate_prompt_tokens", [0, -2]),
+]
+_WRONG_OTHERS: list[tuple[str, list[Any]]] = [
+    ("stop", [[""], ["a", ""], ["x" * 1025], ["é" * 513], ["a"] * 65]),
+    ("stop_token_ids", [[49_152], [5, 2**32 - 1]]),
+    ("allowed_token_ids", [[49_152]]),
+    ("logit_bias", [{49_152: 5.0}, {2**32 - 1: 0.0}]),
+    ("bad_words", [[""], ["x"] * 1025]),
+    ("json_schema", ["", "{", "[]", "[" * 100_000]),
+    ("structural_tag", ["", "nonsense"]),
+    ("regex", ["", "  "]),
+    ("grammar", ["", "\n"]),
+    ("choice", [{"choices": []}, {"choices": ["a", ""]}]),
+    ("json_object", [False]),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(field, value) for field, values in _WRONG_SCALARS + _WRONG_OTHERS for value in values],
+    ids=lambda value: repr(value)[:30],
+)
+def test_wrong_sampling_field_is_named(smollm2: ServedModel, field: str, value: Any) -> None:
+    """That field, and no other."""
+    assert faults_of(lambda: sampled(smollm2, **{field: value})).keys() == {f"sampling_params.{field}"}
+
+
+@pytest.mark.parametrize("bias", [_NAN, _INF, -_INF])
+def test_bias_that_is_no_number_is_named_with_its_token(smollm2: ServedModel, bias: float) -> None:
+    """The entry of the map."""
+    assert faults_of(lambda: sampled(smollm2, logit_bias={5: bias})).keys() == {"sampling_params.logit_bias[5]"}
+
+
+def test_min_tokens_above_max_tokens_is_named(smollm2: ServedModel) -> None:
+    """With both numbers."""
+    faults = faults_of(lambda: sampled(smollm2, min_tokens=9, max_tokens=8))
+    assert faults == {"sampling_params.min_tokens": "must be at most max_tokens (8), got 9"}
+
+
+def test_several_sequences_need_chance(smollm2: ServedModel) -> None:
+    """n > 1 with temperature 0 would be the same n times."""
+    assert faults_of(lambda: sampled(smollm2, n=2, temperature=0)).keys() == {"sampling_params.n"}
+
+
+@given(st.lists(st.text("abc \n", min_size=1, max_size=5), max_size=5), st.integers(0, 49_151))
+def test_whatever_is_accepted_is_within_the_core_s_bounds(
+    smollm2: ServedModel, words: list[str], token_id: int
+) -> None:
+    """The core checks again and finds nothing."""
+    params = sampled(smollm2, bad_words=words, stop_token_ids=[token_id], allowed_token_ids=[token_id])
+    assert not [*find_violations(params, smollm2.vocab_size)]
