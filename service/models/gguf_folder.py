@@ -49,8 +49,12 @@ def write_gguf_folder(gguf: Path, folder: Path) -> None:
     try:
         tokenizer = build_tokenizer(header.metadata)
         written = (_tokenizer_config(header.metadata), _config(header), _generation_config(header.metadata))
+    except ModelError as error:
+        raise ModelError(f"{gguf}: {error}") from error
     except KeyError as error:
         raise ModelError(f"{gguf} lacks the metadata {error}") from error
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise ModelError(f"{gguf} has a tokenizer that cannot be built: {error}") from error
     tokenizer.save(str(folder / "tokenizer.json"))
     for name, content in zip(WRITTEN_FILES[1:], written, strict=True):
         (folder / name).write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

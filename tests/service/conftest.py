@@ -3,12 +3,17 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from service.models import ModelFiles, Progress, resolve_model
 from service.served_model import ServedModel
 from service.tokenizer import Tokenizer
 
 MAX_MODEL_LEN = 8192
+
+# A busy machine is no failure.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

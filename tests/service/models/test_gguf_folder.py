@@ -92,6 +92,20 @@ def test_missing_metadata_is_named(tmp_path: Path) -> None:
         _write(tmp_path, **metadata)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer__ggml__merges", ["no such"]),
+        ("tokenizer__ggml__token_type", [1, 1]),
+        ("tokenizer__ggml__tokens", "x"),
+    ],
+)
+def test_metadata_that_does_not_fit_together_is_told(tmp_path: Path, key: str, value: object) -> None:
+    """One typed error with the path, whatever the tokenizers library thinks of it."""
+    with pytest.raises(ModelError, match=r"a\.gguf has a tokenizer that cannot be built"):
+        _write(tmp_path, **byte_level_metadata(**{key: value}))
+
+
 def test_unknown_architecture_is_named(tmp_path: Path) -> None:
     """With those that are known."""
     gguf = write_gguf(tmp_path / "a.gguf", **byte_level_metadata())

@@ -76,8 +76,8 @@ class GenerateRequest(_message.Message):
     LORA_NAME_FIELD_NUMBER: _builtins.int
     DATA_PARALLEL_RANK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Names the request in events, logs and aborts; at most 256 bytes. ALREADY_EXISTS while another request with this id
-    lives. Empty: the server makes one.
+    """Names the request in events, logs and aborts; printable, at most 256 bytes. ALREADY_EXISTS while another request
+    with this id lives. Empty: the server makes one.
     """
     model: _builtins.str
     """The model's name, as ListModels gives it; NOT_FOUND for another. Empty: the served one."""

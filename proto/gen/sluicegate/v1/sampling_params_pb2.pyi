@@ -110,7 +110,9 @@ class SamplingParams(_message.Message):
     prompt_logprobs: _builtins.int
     """The same for the tokens of the prompt. Default: none is reported."""
     truncate_prompt_tokens: _builtins.int
-    """Keep only the last tokens of the prompt, this many; -1 keeps as many as fit. Default: nothing is cut."""
+    """Keep only the last tokens of the prompt, this many; -1 keeps as many as fit into the model's context beside
+    max_tokens, or beside one token if that is unset. Default: nothing is cut.
+    """
     json_schema: _builtins.str
     """The output is JSON that satisfies this JSON schema."""
     regex: _builtins.str
@@ -124,7 +126,7 @@ class SamplingParams(_message.Message):
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """End a sequence where one of these strings appears in its text; none may be empty, at most 64 of at most
-        1,024 bytes each.
+        1,024 bytes each. The one that is complete first counts, of several complete at once the longest.
         """
 
     @_builtins.property
