@@ -15,7 +15,7 @@ ANSWER_TIMEOUT_S = 300.0
 DRAIN_TIMEOUT_S = 60.0
 
 QUESTION = "What is gravity? Answer in one sentence."
-PROMPT = "The capital of France is"
+PROMPT = "Once upon a time, in a village by the sea, there lived"
 
 
 class DemoError(Exception):

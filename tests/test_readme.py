@@ -1,0 +1,69 @@
+"""What the README and CONTRIBUTING say is so."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.server import Server, serving
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def _commands(program: str) -> list[list[str]]:
+    """The words of every line `$ program …` in a console block, comments left out."""
+    lines = "".join(_blocks(README + CONTRIBUTING, "console")).splitlines()
+    commands = [line.removeprefix("$ ").partition(" #")[0].split() for line in lines]
+    return [words[1:] for words in commands if words[0].endswith(program)]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def test_the_python_block_runs_against_a_server(server: Server) -> None:
+    """It prints an answer, its finish reason and usage, and the violation."""
+    (code,) = _blocks(README, "python")
+    code = code.replace("127.0.0.1:50051", server.address)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" Paris")
+    assert "Usage(num_prompt_tokens=" in done.stdout
+    assert "Violation(field='sampling_params.top_p'" in done.stdout
+
+
+@pytest.mark.parametrize("targets", _commands("make"), ids=" ".join)
+def test_every_make_command_has_its_targets(targets: list[str]) -> None:
+    """make knows each, without running it."""
+    done = subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", _commands("sluicegate"), ids=" ".join)
+def test_every_sluicegate_command_has_its_options(arguments: list[str]) -> None:
+    """The subcommand exists and its help names every option that is used."""
+    command = [word for word in arguments[:1] if not word.startswith("-")]
+    done = subprocess.run(
+        [sys.executable, "-m", "service", *command, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert {word for word in arguments if word.startswith("--")} <= set(re.findall(r"--[a-z-]+", done.stdout))
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+def test_every_link_leads_somewhere(text: str) -> None:
+    """Files and folders that the text names are there."""
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
