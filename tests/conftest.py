@@ -1,0 +1,42 @@
+"""The model that every fresh machine has: SmolLM2, pulled once into the user's cache."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from service.models import ModelFiles, Progress, resolve_model
+from service.served_model import ServedModel
+from service.tokenizer import Tokenizer
+
+MAX_MODEL_LEN = 8192
+
+# A busy machine is no failure.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+
+
+@pytest.fixture(scope="session")
+def smollm2_files() -> ModelFiles:
+    """SmolLM2-135M-Instruct, downloaded if this machine lacks it."""
+    return resolve_model("smollm2-135m", _ignore)
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2_files: ModelFiles) -> Path:
+    return smollm2_files.tokenizer_folder
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_files: ModelFiles) -> ServedModel:
+    """SmolLM2 as the gateway sees it: tokenizer and configuration, no weights."""
+    return ServedModel.load(smollm2_files, MAX_MODEL_LEN)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(smollm2: ServedModel) -> Tokenizer:
+    return smollm2.tokenizer
+
+
+def _ignore(progress: Progress) -> None:
+    """Nobody watches."""
