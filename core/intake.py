@@ -46,6 +46,7 @@ class Intake:
         self._request_decoder = Decoder(EngineCoreRequest, "ADD")
         self._abort_decoder = Decoder(list[str], "ABORT")
         self._call_decoder = Decoder(UtilityCall, "UTILITY")
+        self._refused = ThrottledLog(logger)
         self._dropped = ThrottledLog(logger)
 
     @property
@@ -59,6 +60,8 @@ class Intake:
             self._dispatch(from_client, frames)
         except WireError as error:
             self._dropped.warning("dropped a message of client %d: %s", from_client, error)
+        except Exception:
+            logger.exception("a message of client %d could not be taken", from_client)
 
     def _dispatch(self, from_client: int, frames: list[bytes]) -> None:
         if len(frames) < 2:
@@ -97,7 +100,7 @@ class Intake:
             self._input_queue.put((RequestType.ADD, added))
 
     def _refuse(self, request_id: str, client_index: int, error: Exception) -> None:
-        logger.info("refused request %.100s: %s", request_id, error)
+        self._refused.warning("refused request %.100s: %s", request_id, error)
         self._output_queue.put((client_index, finish_reply(request_id, FinishReason.ERROR, str(error))))
 
     def _take_abort(self, frames: list[bytes]) -> None:

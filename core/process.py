@@ -68,6 +68,7 @@ class EngineCoreProc:
                 addresses = handshake.greet()
                 engine = self._load_engine()
                 cleanup.callback(engine.shutdown)
+                cleanup.enter_context(_frozen_garbage())
                 io = cleanup.enter_context(self._io_threads(engine, addresses))
                 handshake.say_ready()
             self._serve(engine, io)
@@ -84,8 +85,10 @@ class EngineCoreProc:
         logger.info("loading the engine")
         try:
             return self._build_engine(lambda: self.fail("the executor failed"))
-        except Exception:
-            logger.exception("the engine failed to start")
+        except Exception as error:
+            # A ValueError is about the settings or the files: its text, which the exit logs, is enough.
+            if not isinstance(error, ValueError):
+                logger.exception("the engine failed to start")
             raise
 
     @contextlib.contextmanager
@@ -101,12 +104,11 @@ class EngineCoreProc:
     def _serve(self, engine: Engine, io: IOThreads) -> None:
         loop = BusyLoop(engine, self._input_queue, self._output_queue, self._shutdown)
         try:
-            with _frozen_garbage():
-                self._shutdown.start_running()
-                logger.info("ready")
-                loop.run()
-                io.stop_input()
-                loop.finish()
+            self._shutdown.start_running()
+            logger.info("ready")
+            loop.run()
+            io.stop_input()
+            loop.finish()
         except Exception:
             logger.exception("the engine died")
             self._shutdown.end_within(CLEANUP_GRACE_S)

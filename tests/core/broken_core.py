@@ -1,6 +1,7 @@
 """Core processes that go wrong: ``python -m tests.core.broken_core --handshake-address ADDRESS --fault FAULT``."""
 
-import hashlib
+import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -62,14 +63,20 @@ def load_losing_executor(on_failure: Callable[[], None]) -> NullEngine:
     return NullEngine()
 
 
-def load_never(_on_failure: Callable[[], None]) -> NoReturn:
+def wait_inside_the_load() -> NoReturn:
+    logging.info("inside the load")
     wait_forever()
 
 
-def load_in_native_code(_on_failure: Callable[[], None]) -> NullEngine:
-    """Minutes in a call that no Python signal handler can interrupt."""
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
-    return NullEngine()
+def load_never(_on_failure: Callable[[], None]) -> NoReturn:
+    wait_inside_the_load()
+
+
+def load_swallowing_exit(_on_failure: Callable[[], None]) -> NoReturn:
+    """A load that no exception ends, as one that sits in native code would be."""
+    while True:
+        with contextlib.suppress(SystemExit):
+            wait_inside_the_load()
 
 
 def load_failing(_on_failure: Callable[[], None]) -> NoReturn:
@@ -82,7 +89,7 @@ FAULTS: dict[str, Callable[[Callable[[], None]], NullEngine]] = {
     "hang-leaving": load_leaving_hanging,
     "lose-executor": load_losing_executor,
     "load-never": load_never,
-    "load-in-native-code": load_in_native_code,
+    "load-swallowing-exit": load_swallowing_exit,
     "load-failing": load_failing,
 }
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,7 @@ from core.wire.messages import (
     EngineReadyResponse,
     RequestType,
     UtilityCall,
+    UtilityOutput,
 )
 from core.wire.sampling_params import SamplingParams
 
@@ -49,6 +51,8 @@ class FrontEnd:
         self._folder = folder if scheme == "ipc" else None
         self._encoder = Encoder()
         self._outputs_decoder = Decoder(EngineCoreOutputs)
+        self._received: dict[str, list[EngineCoreOutput]] = defaultdict(list)
+        self._answers: dict[int, UtilityOutput] = {}
         self.identity = engine_identity(rank)
         self.handshake = self._bind(zmq.ROUTER, "handshake")
         self.inputs = [self._bind(zmq.ROUTER, f"input{i}") for i in range(num_clients)]
@@ -106,9 +110,15 @@ class FrontEnd:
         self.send(RequestType.UTILITY.value, msgspec.msgpack.encode(call), client_index=client_index)
 
     def receive(self, client_index: int = 0) -> EngineCoreOutputs:
+        """The next message, which is also kept by what it is about."""
         frames = self.outputs[client_index].recv_multipart()
         assert frames != [ENGINE_CORE_DEAD]
-        return self._outputs_decoder.decode(frames)
+        message = self._outputs_decoder.decode(frames)
+        for output in message.outputs:
+            self._received[output.request_id].append(output)
+        if message.utility_output is not None:
+            self._answers[message.utility_output.call_id] = message.utility_output
+        return message
 
     def receive_dead(self, client_index: int = 0) -> list[EngineCoreOutputs]:
         """Everything up to ENGINE_CORE_DEAD."""
@@ -117,19 +127,22 @@ class FrontEnd:
             before.append(self._outputs_decoder.decode(frames))
         return before
 
-    def receive_until_finished(self, *request_ids: str, client_index: int = 0) -> dict[str, list[EngineCoreOutput]]:
-        """The outputs of ``request_ids`` until each is finished; others, and statistics, are passed over."""
-        received: dict[str, list[EngineCoreOutput]] = {request_id: [] for request_id in request_ids}
-        while not all(outputs and outputs[-1].finished for outputs in received.values()):
-            for output in self.receive(client_index).outputs:
-                received.get(output.request_id, []).append(output)
-        return received
+    def receive_first(self, request_id: str, client_index: int = 0) -> EngineCoreOutput:
+        """The first output of ``request_id``: it runs."""
+        while not self._received[request_id]:
+            self.receive(client_index)
+        return self._received[request_id][0]
 
-    def receive_answer(self, call_id: int, client_index: int = 0) -> Any:
-        """The utility output of ``call_id``; others are passed over."""
-        while (answer := self.receive(client_index).utility_output) is None or answer.call_id != call_id:
-            pass
-        return answer
+    def receive_until_finished(self, *request_ids: str, client_index: int = 0) -> dict[str, list[EngineCoreOutput]]:
+        """All outputs of ``request_ids``, once each of them is finished."""
+        while not all(any(output.finished for output in self._received[request_id]) for request_id in request_ids):
+            self.receive(client_index)
+        return {request_id: self._received[request_id] for request_id in request_ids}
+
+    def receive_answer(self, call_id: int, client_index: int = 0) -> UtilityOutput:
+        while call_id not in self._answers:
+            self.receive(client_index)
+        return self._answers[call_id]
 
     def close(self) -> None:
         self._context.destroy(linger=0)

@@ -201,7 +201,7 @@ def test_sigterm_drains(front_end: FrontEnd) -> None:
         front_end.accept()
         front_end.add("running", max_tokens=ENDLESS)
         front_end.add("short", max_tokens=40)
-        front_end.receive()
+        front_end.receive_first("short")
         core.terminate()
         core.wait_for_log("shutting down")
         front_end.add("late")
@@ -221,7 +221,7 @@ def test_drain_has_a_deadline(front_end: FrontEnd) -> None:
     with CoreProcess(front_end.address, *arguments) as core:
         front_end.accept()
         front_end.add("a", max_tokens=ENDLESS)
-        front_end.receive()
+        front_end.receive_first("a")
         core.process.send_signal(signal.SIGINT)
         assert front_end.receive_until_finished("a")["a"][-1].finish_reason is FinishReason.ABORT
         assert core.wait() == 0
@@ -249,13 +249,13 @@ def test_sigterm_before_init(front_end: FrontEnd) -> None:
         assert core.wait() == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize(("fault", "code"), [("load-never", 128 + signal.SIGTERM), ("load-in-native-code", 1)])
+@pytest.mark.parametrize(("fault", "code"), [("load-never", 128 + signal.SIGTERM), ("load-swallowing-exit", 1)])
 def test_sigterm_while_loading(front_end: FrontEnd, fault: str, code: int) -> None:
-    """A core that loads ends on SIGTERM, by force if it sits in native code."""
+    """A core that loads ends on SIGTERM, by force if the load goes on."""
     with CoreProcess(front_end.address, "--fault", fault, module=BROKEN) as core:
         front_end.receive_hello()
         front_end.send_init()
-        core.wait_for_log("loading the engine")
+        core.wait_for_log("inside the load")
         core.terminate()
         assert core.wait() == code
 
