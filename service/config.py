@@ -57,11 +57,11 @@ class CoreConfig:
             raise ValueError(f"core_load_timeout must be above 0 s, got {self.load_timeout_s:g}")
 
     def socket_addresses(self, folder: Path) -> tuple[str, str]:
-        """Where to bind the requests' and the outputs' sockets: in ``folder``, or beside the handshake address."""
-        if self.is_local:
-            return f"ipc://{folder}/requests", f"ipc://{folder}/outputs"
-        host = self.handshake_address.rpartition(":")[0]
-        return f"{host}:0", f"{host}:0"
+        """Where to bind the sockets of requests and outputs: in ``folder``, or on the host of the handshake."""
+        scheme_and_host = self.handshake_address.rpartition(":")[0]
+        if scheme_and_host.startswith("tcp:"):
+            return f"{scheme_and_host}:0", f"{scheme_and_host}:0"
+        return f"ipc://{folder}/requests", f"ipc://{folder}/outputs"
 
     @property
     def is_local(self) -> bool:
@@ -94,8 +94,10 @@ def _check_listen_address(name: str, address: str) -> None:
 
 def _check_handshake_address(address: str) -> None:
     scheme, _, rest = address.partition("://")
+    if scheme == "ipc" and rest:
+        return
     if scheme != "tcp":
-        raise ValueError(f"handshake_address must be tcp://HOST:PORT, got {address!r}")
+        raise ValueError(f"handshake_address must be tcp://HOST:PORT or ipc:///PATH, got {address!r}")
     if _host_of("handshake_address", rest) in _WILDCARD_HOSTS:
         raise ValueError(f"handshake_address must name an address that cores can dial, got {address!r}")
 

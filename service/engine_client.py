@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 _MESSAGES_PER_TURN = 64
 """The reader lets others run after this many messages."""
-_PROBES_AFTER_S = (0.05, 1.0)
+_PROBES_AFTER_S = (0.1, 1.0)
 """When to ask zmq whether the core is gone after some peer hung up: it may take a moment to know."""
 
 

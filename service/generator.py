@@ -67,10 +67,14 @@ class Generator:
             self._engine.abort(generation.core_ids)
         return len(running)
 
+    async def wait_idle(self) -> None:
+        """Return when no request runs."""
+        await self._idle.wait()
+
     async def drain(self, timeout_s: float) -> int:
         """Wait until no request runs. Abort those that still do after ``timeout_s`` and return how many."""
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            await asyncio.wait_for(self.wait_idle(), timeout_s)
         except TimeoutError:
             return self.abort_all()
         return 0

@@ -103,7 +103,7 @@ class GatewayServer:
         self._health = Health([INFERENCE, CONTROL])
         self._gate = Gate(self._health)
         self._public, self._admin = Listener(), Listener([("grpc.enable_channelz", 1)])
-        self._stopping = asyncio.Event()
+        self.listening, self._stopping = asyncio.Event(), asyncio.Event()
         self._resources = AsyncExitStack()
         self._engine: EngineClient | None = None
 
@@ -131,6 +131,11 @@ class GatewayServer:
         logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
 
     @property
+    def generator(self) -> Generator:
+        """The requests that run. Raises Unavailable before there is a core."""
+        return self._gate.look_in().generator
+
+    @property
     def core_is_lost(self) -> bool:
         return self._engine is not None and self._engine.lost.done()
 
@@ -148,7 +153,7 @@ class GatewayServer:
 
     def abort_all(self) -> None:
         """End what runs, as aborted, without waiting any longer."""
-        self._gate.look_in().generator.abort_all()
+        self.generator.abort_all()
 
     async def stop(self) -> None:
         """Let the last answers leave, then release everything. Nothing of the gateway is left behind."""
@@ -166,6 +171,7 @@ class GatewayServer:
         for listener in (self._public, self._admin):
             await listener.server.start()
             self._resources.push_async_callback(listener.server.stop, _STOP_GRACE_S)
+        self.listening.set()
         logger.info("listening on %s, admin on %s; loading", ", ".join(self.grpc_addresses), self.admin_address)
 
     async def _load(self, engine: EngineClient, supervisor: Supervisor) -> Backend:

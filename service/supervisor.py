@@ -3,17 +3,17 @@
     gateway ── spawn ──▶ core      in a session of its own: Ctrl-C at the terminal is the gateway's to handle
             ── lifeline pipe ──▶   the gateway holds its end open and never writes; when it dies, however it dies,
                                    the core reads end-of-file and goes too
-            ◀── exit status ──     awaited, not polled
+            ◀── pidfd ──           its end, awaited and not polled
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
 
 A core on another machine has no process here: its going is noticed on the connection (``EngineClient.lost``).
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
+import subprocess
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 _TERMINATE_GRACE_S = 5.0
 """How long a core may take over SIGTERM before it is killed."""
 
+_LAST_WORDS_S = 0.02
+"""The end of a process is known sooner than what it said last."""
+
 
 class CoreLoadError(Exception):
     """The core did not become ready; the text says why."""
@@ -36,26 +39,24 @@ class CoreLoadError(Exception):
 class CoreProcess:
     """A core that runs as a child of this process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline_fd: int) -> None:
-        self._process = process
-        self._lifeline_fd = lifeline_fd
-
-    @classmethod
-    async def spawn(cls, command: tuple[str, ...], handshake_address: str) -> "CoreProcess":
+    def __init__(self, command: tuple[str, ...], handshake_address: str) -> None:
         """Start ``command``, with the flags that lead it to its gateway. Raises CoreLoadError if it cannot start."""
-        lifeline, held = os.pipe()
+        lifeline, self._held_end = os.pipe()
         flags = ("--local", "--handshake-address", handshake_address, "--lifeline-fd", str(lifeline))
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command, *flags, stdin=asyncio.subprocess.DEVNULL, pass_fds=(lifeline,), start_new_session=True
+            # Not asyncio's: Popen's vfork runs none of the fork handlers that gRPC installs.
+            self._process = subprocess.Popen(
+                [*command, *flags], stdin=subprocess.DEVNULL, pass_fds=(lifeline,), start_new_session=True
             )
         except OSError as error:
-            os.close(held)
+            os.close(self._held_end)
             raise CoreLoadError(f"cannot start the core {command[0]}: {error}") from error
         finally:
             os.close(lifeline)
-        logger.info("core started, pid %d", process.pid)
-        return cls(process, held)
+        self._loop = asyncio.get_running_loop()
+        self._exit_code: asyncio.Future[int] = self._loop.create_future()
+        self._pid_fd = os.pidfd_open(self.pid)
+        self._loop.add_reader(self._pid_fd, self._reap)
 
     @property
     def pid(self) -> int:
@@ -63,20 +64,24 @@ class CoreProcess:
 
     async def exited(self) -> str:
         """How the process ended, once it has: its exit code or the signal that killed it."""
-        code = await self._process.wait()
+        code = await asyncio.shield(self._exit_code)
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
     async def stop(self) -> None:
         """End the process, by force after a grace time, and reap it."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
-            try:
-                await asyncio.wait_for(self._process.wait(), _TERMINATE_GRACE_S)
-            except TimeoutError:
-                logger.warning("core %d ignored SIGTERM for %g s: killed", self.pid, _TERMINATE_GRACE_S)
-                self._process.kill()
-        await self._process.wait()
-        os.close(self._lifeline_fd)
+        self._process.terminate()
+        try:
+            await asyncio.wait_for(self.exited(), _TERMINATE_GRACE_S)
+        except TimeoutError:
+            logger.warning("core %d ignored SIGTERM for %g s: killed", self.pid, _TERMINATE_GRACE_S)
+            self._process.kill()
+            await self.exited()
+        os.close(self._held_end)
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._pid_fd)
+        os.close(self._pid_fd)
+        self._exit_code.set_result(self._process.wait())
 
 
 class Supervisor:
@@ -110,7 +115,8 @@ class Supervisor:
 
     async def _load(self, server: HandshakeServer) -> EngineReadyResponse:
         if self._config.is_local:
-            self._process = await CoreProcess.spawn(self._config.command, server.address)
+            self._process = CoreProcess(self._config.command, server.address)
+            logger.info("core started, pid %d", self._process.pid)
             self._watch = asyncio.create_task(self._lose_core_at_exit(self._process))
         else:
             logger.info("waiting for a core at %s", server.address)
@@ -139,4 +145,6 @@ class Supervisor:
             task.cancel()
 
     async def _lose_core_at_exit(self, process: CoreProcess) -> None:
-        self._engine.lose_core(f"its process {process.pid} ended with {await process.exited()}")
+        end = await process.exited()
+        await asyncio.sleep(_LAST_WORDS_S)
+        self._engine.lose_core(f"its process {process.pid} ended with {end}")

@@ -15,8 +15,8 @@ from service.server import run
 @option(
     "--handshake-address",
     required=True,
-    metavar="tcp://HOST:PORT",
-    help="Where to wait for a core; HOST must be an address of this machine that the core can dial.",
+    metavar="ADDR",
+    help="Where to wait for a core: tcp://HOST:PORT, HOST being an address that the core can dial, or ipc:///PATH.",
 )
 @gateway_options
 def gateway(model: str, handshake_address: str, settings: GatewaySettings) -> None:

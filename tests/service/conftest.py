@@ -1,42 +1,65 @@
-"""The model that every fresh machine has: SmolLM2, pulled once into the user's cache."""
+"""A gateway in this process, with a scripted core behind it and a channel before it."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
-from hypothesis import settings
 
-from service.models import ModelFiles, Progress, resolve_model
-from service.served_model import ServedModel
-from service.tokenizer import Tokenizer
-
-MAX_MODEL_LEN = 8192
-
-# A busy machine is no failure.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
+from service.models import ModelFiles
+from service.server import GatewayServer
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service.byte_model import write_byte_model
+from tests.service.fake_core import READY, FakeCore
 
 
 @pytest.fixture(scope="session")
-def smollm2_files() -> ModelFiles:
-    """SmolLM2-135M-Instruct, downloaded if this machine lacks it."""
-    return resolve_model("smollm2-135m", _ignore)
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_byte_model(tmp_path_factory.mktemp("bytes"))
 
 
-@pytest.fixture(scope="session")
-def smollm2_folder(smollm2_files: ModelFiles) -> Path:
-    return smollm2_files.tokenizer_folder
+@pytest.fixture
+def gateway_config(byte_model: ModelFiles, tmp_path: Path) -> GatewayConfig:
+    return GatewayConfig(
+        byte_model,
+        CoreConfig(handshake_address=f"ipc://{tmp_path}/handshake", load_timeout_s=60),
+        ListenConfig(("127.0.0.1:0",), "127.0.0.1:0"),
+        LimitsConfig(max_queued_requests=1000, drain_timeout_s=20),
+    )
 
 
-@pytest.fixture(scope="session")
-def smollm2(smollm2_files: ModelFiles) -> ServedModel:
-    """SmolLM2 as the gateway sees it: tokenizer and configuration, no weights."""
-    return ServedModel.load(smollm2_files, MAX_MODEL_LEN)
+@pytest.fixture
+async def core(request: pytest.FixtureRequest) -> AsyncIterator[FakeCore]:
+    """Parametrize it with another ready response if need be."""
+    async with FakeCore(getattr(request, "param", READY)) as fake:
+        yield fake
 
 
-@pytest.fixture(scope="session")
-def tokenizer(smollm2: ServedModel) -> Tokenizer:
-    return smollm2.tokenizer
+@pytest.fixture
+async def gateway(gateway_config: GatewayConfig, core: FakeCore) -> AsyncIterator[GatewayServer]:
+    server = GatewayServer(gateway_config)
+    try:
+        await asyncio.gather(server.start(), core.shake_hands(gateway_config.core.handshake_address))
+        yield server
+    finally:
+        await server.stop()
 
 
-def _ignore(progress: Progress) -> None:
-    """Nobody watches."""
+@pytest.fixture
+async def channel(gateway: GatewayServer) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(gateway.grpc_addresses[0]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def inference(channel: grpc.aio.Channel) -> InferenceServiceStub:
+    return InferenceServiceStub(channel)
+
+
+@pytest.fixture
+async def control(gateway: GatewayServer) -> AsyncIterator[ControlServiceStub]:
+    async with grpc.aio.insecure_channel(gateway.admin_address) as opened:
+        yield ControlServiceStub(opened)

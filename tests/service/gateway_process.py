@@ -1,0 +1,128 @@
+"""A gateway process of its own, over the tokens of byte_model, with any command for its core.
+
+``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S LOAD_TIMEOUT_S ADDRESS CORE_COMMAND...`` is the child.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from bench.null_core import __name__ as null_core
+from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
+from service.models import ModelFiles
+from service.server import run
+
+PACED_CORE = [sys.executable, "-m", null_core, "--tokens-per-second", "100", "--token-ids", "97,98,99"]
+_READY = re.compile(r"ready grpc=(\S+) model=bytes seconds=\d+\.\d")
+
+
+class GatewayProcess:
+    """Use as ``async with``; whatever still lives at the end of the block is killed."""
+
+    def __init__(
+        self,
+        model: ModelFiles,
+        folder: Path,
+        core_command: Sequence[str] = PACED_CORE,
+        drain_timeout_s: float = 20,
+        load_timeout_s: float = 60,
+        address: str = "127.0.0.1:0",
+    ) -> None:
+        self.folder = folder
+        """TMPDIR of the process: what it leaves behind lies here."""
+        self._arguments = [str(model.path), str(drain_timeout_s), str(load_timeout_s), address, *core_command]
+        self._lines: list[str] = []
+        self._changed = asyncio.Event()
+
+    @property
+    def log(self) -> str:
+        return "".join(self._lines)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def until_ready(self) -> str:
+        """The address it serves at."""
+        return (await self.until_logged(_READY)).group(1)
+
+    async def until_logged(self, pattern: re.Pattern[str] | str) -> re.Match[str]:
+        """The first match in the log, as soon as it is there."""
+        async with asyncio.timeout(60):
+            while (match := re.search(pattern, self.log)) is None:
+                assert not self._reading.done(), f"ended without {pattern}:\n{self.log}"
+                self._changed.clear()
+                await self._changed.wait()
+        return match
+
+    async def exit_code(self) -> int:
+        async with asyncio.timeout(60):
+            await self._reading
+            return await self._process.wait()
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def core(self) -> psutil.Process:
+        """Its child."""
+        (child,) = psutil.Process(self.pid).children()
+        return child
+
+    def leftovers(self) -> list[str]:
+        """Files in its folder."""
+        return sorted(path.name for path in self.folder.iterdir())
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._lines.append(line.decode())
+            self._changed.set()
+        self._changed.set()
+
+    async def __aenter__(self) -> "GatewayProcess":
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __name__, *self._arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": str(self.folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        self._reading = asyncio.ensure_future(self._read())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in self._alive():
+            process.kill()
+        await self._process.wait()
+        self._reading.cancel()
+
+    def _alive(self) -> Iterator[psutil.Process]:
+        try:
+            gateway = psutil.Process(self.pid)
+            yield from [*gateway.children(), gateway]
+        except psutil.NoSuchProcess:
+            return
+
+
+def _main(folder: str, drain_timeout_s: str, load_timeout_s: str, address: str, *core_command: str) -> int:
+    logging.basicConfig(level=logging.INFO)
+    return run(
+        GatewayConfig(
+            ModelFiles("bytes", Path(folder), Path(folder)),
+            CoreConfig(command=core_command, load_timeout_s=float(load_timeout_s)),
+            ListenConfig((address,), "127.0.0.1:0"),
+            LimitsConfig(drain_timeout_s=float(drain_timeout_s)),
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

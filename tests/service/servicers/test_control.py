@@ -1,0 +1,165 @@
+"""ControlService on the admin address, with a scripted core."""
+
+import asyncio
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from core.wire.messages import FinishReason, PrefixCacheStats, SchedulerStats
+from service.server import GatewayServer
+from sluicegate.v1 import control_service_pb2 as pb
+from sluicegate.v1 import inference_service_pb2
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service.errors_of_calls import error_of
+from tests.service.fake_core import FakeCore
+
+A_REQUEST = inference_service_pb2.GenerateRequest(request_id="r", text="hi")
+
+
+async def test_server_info(control: ControlServiceStub, gateway: GatewayServer) -> None:
+    """GetServerInfo tells the limits of the model and of the core, and the real addresses."""
+    info = await control.GetServerInfo(pb.GetServerInfoRequest())
+    assert (info.model, info.max_model_len, info.vocab_size) == ("bytes", 1024, 257)
+    assert (info.block_size, info.num_kv_blocks, info.dtype) == (16, 101, "float32")
+    assert (info.engine_version, info.data_parallel_size) == ("0.25.1", 1)
+    assert list(info.grpc_addresses) == gateway.grpc_addresses
+    assert info.start_time.seconds > 0
+
+
+async def test_models(control: ControlServiceStub) -> None:
+    """ListModels names the served model."""
+    assert (await control.ListModels(pb.ListModelsRequest())).models == [pb.ModelCard(name="bytes", max_model_len=1024)]
+
+
+async def test_load(control: ControlServiceStub, inference: InferenceServiceStub, core: FakeCore) -> None:
+    """GetLoad shows what the core last said, and the requests that the gateway tracks."""
+    stream = inference.GenerateStream(A_REQUEST)
+    request = await core.receive_add()
+    cache = PrefixCacheStats(queries=10, hits=4)
+    stats = SchedulerStats(num_running_reqs=1, num_waiting_reqs=2, kv_cache_usage=0.5, prefix_cache_stats=cache)
+    core.emit_token(request.request_id, 65)
+    core.emit(stats=stats)
+    core.emit_token(request.request_id, 66)
+    while (await stream.read()).delta.text != "B":
+        pass
+    load = (await control.GetLoad(pb.GetLoadRequest())).load
+    assert (load.num_running, load.num_waiting, load.num_requests, load.kv_cache_usage) == (1, 2, 1, 0.5)
+    assert (load.num_prefix_cache_queries, load.num_prefix_cache_hits, load.num_kv_blocks) == (10, 4, 101)
+    stream.cancel()
+
+
+async def test_watching_the_load(control: ControlServiceStub, gateway: GatewayServer) -> None:
+    """WatchLoad reports at every interval and ends when the server stops."""
+    watch = control.WatchLoad(pb.WatchLoadRequest(interval=Duration(nanos=100_000_000)))
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            assert (await watch.read()).load.num_kv_blocks == 101
+        stopping = asyncio.ensure_future(gateway.stop())
+        while await watch.read() is not grpc.aio.EOF:
+            pass
+        await stopping
+
+
+@pytest.mark.parametrize("interval", [Duration(nanos=1000), Duration(seconds=3601), Duration(seconds=-1)])
+async def test_watch_interval_has_bounds(control: ControlServiceStub, interval: Duration) -> None:
+    """An interval out of bounds is INVALID_ARGUMENT and names the field."""
+    error = await error_of(control.WatchLoad(pb.WatchLoadRequest(interval=interval)).read())
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["interval"])
+
+
+async def test_abort_ends_the_stream(
+    control: ControlServiceStub, inference: InferenceServiceStub, core: FakeCore
+) -> None:
+    """Abort ends the stream with a finished ABORT, tells the core, and counts live requests only."""
+    stream = inference.GenerateStream(A_REQUEST)
+    request = await core.receive_add()
+    core.emit_token(request.request_id, 65)
+    assert (await stream.read()).HasField("started")
+    aborted = await control.Abort(pb.AbortRequest(request_ids=["r", "r", "unknown"]))
+    assert aborted.num_aborted == 1
+    assert (await stream.read()).delta.text == "A"
+    assert (await stream.read()).finished.finish_reason == inference_service_pb2.FINISH_REASON_ABORT
+    assert await stream.read() is grpc.aio.EOF
+    assert await core.receive_abort() == [request.request_id]
+    assert (await control.Abort(pb.AbortRequest(request_ids=["r"]))).num_aborted == 0
+
+
+async def test_drain_waits_and_then_aborts(
+    control: ControlServiceStub, inference: InferenceServiceStub, core: FakeCore
+) -> None:
+    """Drain refuses new requests, aborts what runs longer than the time-out, and leaves the server up."""
+    stream = inference.GenerateStream(A_REQUEST)
+    await core.receive_add()
+    drained = await control.Drain(pb.DrainRequest(timeout=Duration(nanos=1)))
+    assert drained.num_aborted == 1
+    events = [event async for event in stream]
+    assert events[-1].finished.finish_reason == inference_service_pb2.FINISH_REASON_ABORT
+    error = await error_of(inference.Generate(A_REQUEST))
+    assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "DRAINING", 1.0)
+    assert (await control.GetLoad(pb.GetLoadRequest())).load.num_requests == 0
+    assert (await control.Drain(pb.DrainRequest())).num_aborted == 0
+    error = await error_of(control.Drain(pb.DrainRequest(timeout=Duration(seconds=-1))))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["timeout"])
+
+
+async def test_drain_lets_the_running_finish(
+    control: ControlServiceStub, inference: InferenceServiceStub, core: FakeCore
+) -> None:
+    """Drain without a time-out of its own waits for the running request, which ends as it would have."""
+    stream = inference.GenerateStream(A_REQUEST)
+    request = await core.receive_add()
+    drain = asyncio.ensure_future(control.Drain(pb.DrainRequest()))
+    while (await error_of(inference.Generate(A_REQUEST))).reason != "DRAINING":
+        pass
+    core.emit_token(request.request_id, 65, FinishReason.LENGTH)
+    events = [event async for event in stream]
+    assert events[-1].finished.finish_reason == inference_service_pb2.FINISH_REASON_LENGTH
+    assert (await drain).num_aborted == 0
+
+
+async def test_reset_prefix_cache_asks_the_core(control: ControlServiceStub, core: FakeCore) -> None:
+    """ResetPrefixCache is the core's utility call, and its answer."""
+    for success in (True, False):
+        call = control.ResetPrefixCache(pb.ResetPrefixCacheRequest(reset_running_requests=success))
+        asked = asyncio.ensure_future(core.receive_call())
+        request = await asked
+        assert (request.method, request.args) == ("reset_prefix_cache", [success, False])
+        core.answer(request, result=success)
+        assert (await call).success is success
+
+
+async def test_pending_call_fails_when_the_core_dies(control: ControlServiceStub, core: FakeCore) -> None:
+    """A call that waits for the core ends UNAVAILABLE at once when the core dies."""
+    call = control.ResetPrefixCache(pb.ResetPrefixCacheRequest())
+    asked = asyncio.ensure_future(core.receive_call())
+    await asked
+    core.report_death()
+    async with asyncio.timeout(10):
+        assert (await error_of(call)).code is grpc.StatusCode.UNAVAILABLE
+
+
+NOT_BUILT = {
+    "PauseGeneration": pb.PauseGenerationRequest(),
+    "ResumeGeneration": pb.ResumeGenerationRequest(),
+    "Sleep": pb.SleepRequest(),
+    "WakeUp": pb.WakeUpRequest(),
+    "LoadLora": pb.LoadLoraRequest(),
+    "UnloadLora": pb.UnloadLoraRequest(),
+    "ListLoras": pb.ListLorasRequest(),
+    "StartProfile": pb.StartProfileRequest(),
+    "StopProfile": pb.StopProfileRequest(),
+}
+
+
+@pytest.mark.parametrize("method", [*NOT_BUILT, "SubscribeKvEvents"])
+async def test_not_built(control: ControlServiceStub, method: str) -> None:
+    """Every rpc of the contract that is not built yet is UNIMPLEMENTED, with its name and ErrorInfo."""
+    if method == "SubscribeKvEvents":
+        call = control.SubscribeKvEvents(pb.SubscribeKvEventsRequest()).read()
+    else:
+        call = getattr(control, method)(NOT_BUILT[method])
+    error = await error_of(call)
+    assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
+    assert method in error.message

@@ -1,0 +1,386 @@
+"""InferenceService over a real channel, with a scripted core behind it: tokens are bytes, so scripts are readable."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import grpc
+import msgspec
+import numpy as np
+import pytest
+
+from core.wire.messages import EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats, RequestType
+from service.server import GatewayServer
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service.byte_model import EOS_TOKEN_ID
+from tests.service.errors_of_calls import error_of
+from tests.service.fake_core import READY, FakeCore
+
+Stream = AsyncIterator[pb.GenerateStreamResponse]
+
+
+async def events_of(stream: Stream) -> list[pb.GenerateStreamResponse]:
+    async with asyncio.timeout(20):
+        return [event async for event in stream]
+
+
+def text_of(events: Sequence[pb.GenerateStreamResponse], index: int = 0) -> str:
+    return "".join(event.delta.text for event in events if event.HasField("delta") and event.delta.index == index)
+
+
+async def say(core: FakeCore, request_id: str, text: str, finish: FinishReason | None = FinishReason.LENGTH) -> None:
+    """The core generates ``text``, one token a message."""
+    for position, byte in enumerate(text.encode(), start=1):
+        core.emit_token(request_id, byte, finish if position == len(text.encode()) else None)
+
+
+async def until_idle(gateway: GatewayServer) -> None:
+    """Wait until the gateway tracks no request, and check that no table holds one."""
+    async with asyncio.timeout(20):
+        await gateway.generator.wait_idle()
+    assert gateway.generator.num_requests == 0
+
+
+async def test_stream_starts_flows_and_finishes(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """A stream is one started, then deltas that join to the text, then one finished with the usage."""
+    stream = inference.GenerateStream(pb.GenerateRequest(request_id="r", text="hi"))
+    request = await core.receive_add()
+    assert request.prompt_token_ids == [*b"hi"]
+    assert request.external_req_id == "r"
+    assert request.request_id.startswith("r-")
+    first = EngineCoreOutput(request.request_id, [*"né".encode()[:2]], prefill_stats=PrefillStats(2, 1, 1))
+    core.emit(first)
+    core.emit_token(request.request_id, "né".encode()[2])
+    core.emit_token(request.request_id, EOS_TOKEN_ID, FinishReason.STOP)
+    started, *deltas, finished = await events_of(stream)
+    assert (started.started.num_prompt_tokens, started.started.num_cached_tokens) == (2, 1)
+    assert text_of(deltas) == "né"
+    assert finished.finished.finish_reason == pb.FINISH_REASON_STOP
+    assert finished.finished.WhichOneof("stop") is None
+    assert finished.finished.usage == pb.Usage(num_prompt_tokens=2, num_cached_tokens=1, num_output_tokens=4)
+    assert {event.request_id for event in (started, *deltas, finished)} == {"r"}
+
+
+async def test_unary_answer_is_the_joined_stream(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """Generate answers what the deltas of a stream join to."""
+    call = inference.Generate(pb.GenerateRequest(text="hi", output_options=pb.OutputOptions(token_ids=True)))
+    request = await core.receive_add()
+    await say(core, request.request_id, "hello", FinishReason.LENGTH)
+    response = await call
+    (output,) = response.outputs
+    assert (output.text, list(output.token_ids)) == ("hello", [*b"hello"])
+    assert output.finish_reason == pb.FINISH_REASON_LENGTH
+    assert response.usage == pb.Usage(num_prompt_tokens=2, num_output_tokens=5)
+    assert response.request_id
+
+
+async def test_n_sequences_come_apart(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """n sequences are n requests to the core with seeds of their own; each delta names its sequence."""
+    params = {"n": 2, "seed": 7}
+    stream = inference.GenerateStream(pb.GenerateRequest(request_id="r", text="hi", sampling_params=params))
+    first, second = await core.receive_add(), await core.receive_add()
+    assert [first.request_id[:4], second.request_id[:4]] == ["0_r-", "1_r-"]
+    assert [first.sampling_params.seed, second.sampling_params.seed] == [7, 8]
+    await say(core, second.request_id, "two")
+    await say(core, first.request_id, "one")
+    events = await events_of(stream)
+    assert [text_of(events, index) for index in (0, 1)] == ["one", "two"]
+    assert sum(event.HasField("started") for event in events) == 1
+    assert sorted(event.finished.index for event in events if event.HasField("finished")) == [0, 1]
+
+
+async def test_stop_string_ends_the_sequence_and_the_core_is_told(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """A stop string over several tokens cuts the text, ends the stream, and aborts the request in the core once."""
+    params = {"stop": ["beta gamma"]}
+    stream = inference.GenerateStream(pb.GenerateRequest(text="hi", sampling_params=params))
+    request = await core.receive_add()
+    await say(core, request.request_id, "alpha beta gamma delta", None)
+    events = await events_of(stream)
+    assert text_of(events) == "alpha "
+    assert events[-1].finished.stop_string == "beta gamma"
+    assert events[-1].finished.usage.num_output_tokens == len("alpha beta gamma")
+    assert await core.receive_abort() == [request.request_id]
+    await until_idle(gateway)
+
+
+async def test_stop_string_of_one_sequence_leaves_the_others(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """With n = 2, the sequence that met a stop string is aborted at once while the other goes on."""
+    params = {"n": 2, "stop": ["!"], "temperature": 1}
+    stream = inference.GenerateStream(pb.GenerateRequest(text="hi", sampling_params=params))
+    first, second = await core.receive_add(), await core.receive_add()
+    await say(core, first.request_id, "one!", None)
+    assert await core.receive_abort() == [first.request_id]
+    await say(core, second.request_id, "two")
+    events = await events_of(stream)
+    assert [text_of(events, index) for index in (0, 1)] == ["one", "two"]
+
+
+async def test_cancelled_call_is_aborted(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """When the client cancels, the core gets an ABORT for every unfinished sequence, and the tables are empty."""
+    stream = inference.GenerateStream(pb.GenerateRequest(text="hi", sampling_params={"n": 3}))
+    ids = [(await core.receive_add()).request_id for _ in range(3)]
+    core.emit(EngineCoreOutput(ids[0], [65]), EngineCoreOutput(ids[1], [66], finish_reason=FinishReason.LENGTH))
+    assert (await anext(aiter(stream))).HasField("started")
+    stream.cancel()
+    assert sorted(await core.receive_abort()) == sorted([ids[0], ids[2]])
+    await until_idle(gateway)
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
+async def test_deadline_is_aborted(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer, method: str
+) -> None:
+    """When the deadline passes, the call ends DEADLINE_EXCEEDED and the core gets an ABORT."""
+    call = getattr(inference, method)(pb.GenerateRequest(text="hi"), timeout=0.3)
+    request = await core.receive_add()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await (events_of(call) if method == "GenerateStream" else call)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await core.receive_abort() == [request.request_id]
+    await until_idle(gateway)
+
+
+async def test_id_of_a_live_request_is_refused(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """A second request with a live id gets ALREADY_EXISTS; the first goes on; afterwards the id is free."""
+    first = inference.GenerateStream(pb.GenerateRequest(request_id="same", text="hi"))
+    request = await core.receive_add()
+    error = await error_of(inference.Generate(pb.GenerateRequest(request_id="same", text="ho")))
+    assert (error.code, error.reason) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_IN_USE")
+    await say(core, request.request_id, "ok")
+    assert text_of(await events_of(first)) == "ok"
+    await until_idle(gateway)
+    again = inference.Generate(pb.GenerateRequest(request_id="same", text="hi"))
+    await say(core, (await core.receive_add()).request_id, "ok")
+    assert (await again).outputs[0].text == "ok"
+
+
+async def test_full_queue_is_refused_with_a_delay(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """A request beyond the bound gets RESOURCE_EXHAUSTED with RetryInfo; one that could never fit has none."""
+    big = inference.GenerateStream(pb.GenerateRequest(text="hi", sampling_params={"n": 999}))
+    await core.receive_add()
+    for n, reason, retry_after_s in ((2, "QUEUE_FULL", 1.0), (1001, "TOO_MANY_SEQUENCES", None)):
+        error = await error_of(inference.Generate(pb.GenerateRequest(text="hi", sampling_params={"n": n})))
+        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (error.reason, error.retry_after_s) == (reason, retry_after_s)
+    big.cancel()
+    await until_idle(gateway)
+
+
+SMALL_KV_CACHE = msgspec.structs.replace(READY, num_gpu_blocks=4)
+
+
+@pytest.mark.parametrize("core", [SMALL_KV_CACHE], indirect=True)
+async def test_prompt_larger_than_the_kv_cache(inference: InferenceServiceStub) -> None:
+    """A prompt that the KV cache can never hold gets RESOURCE_EXHAUSTED naming both numbers, and no delay."""
+    error = await error_of(inference.Generate(pb.GenerateRequest(text="x" * 65)))
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "PROMPT_EXCEEDS_KV_CACHE")
+    assert error.retry_after_s is None
+    assert "64 tokens" in error.message
+    assert "65" in error.message
+
+
+async def test_failed_request_fails_alone(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """A core's finish ERROR is INTERNAL for that call, with an id and no trace; its neighbour is undisturbed."""
+    victim = inference.GenerateStream(pb.GenerateRequest(text="a"))
+    victim_id = (await core.receive_add()).request_id
+    neighbour = inference.GenerateStream(pb.GenerateRequest(text="b"))
+    neighbour_id = (await core.receive_add()).request_id
+    core.emit(EngineCoreOutput(victim_id, [], finish_reason=FinishReason.ERROR), EngineCoreOutput(neighbour_id, [65]))
+    error = await error_of(events_of(victim))
+    assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "ENGINE_ERROR")
+    assert error.metadata["error_id"] in error.message
+    await say(core, neighbour_id, "B")
+    assert text_of(await events_of(neighbour)) == "AB"
+
+
+@pytest.mark.parametrize("token_id", [-5, 257, 2**32])
+async def test_token_outside_the_vocabulary_fails_alone(
+    inference: InferenceServiceStub, core: FakeCore, token_id: int
+) -> None:
+    """A token id that is none ends its own request with INTERNAL, is aborted in the core, and no other is disturbed."""
+    victim = inference.GenerateStream(pb.GenerateRequest(text="a"))
+    victim_id = (await core.receive_add()).request_id
+    neighbour = inference.GenerateStream(pb.GenerateRequest(text="b"))
+    neighbour_id = (await core.receive_add()).request_id
+    core.emit(EngineCoreOutput(victim_id, [token_id]), EngineCoreOutput(neighbour_id, [65]))
+    assert (await error_of(events_of(victim))).code is grpc.StatusCode.INTERNAL
+    assert await core.receive_abort() == [victim_id]
+    await say(core, neighbour_id, "B")
+    assert text_of(await events_of(neighbour)) == "AB"
+
+
+async def test_engine_abort_is_a_finish(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """What the core aborts, without having started it or midway, ends with a finished ABORT and status OK."""
+    stream = inference.GenerateStream(pb.GenerateRequest(text="hi"))
+    request = await core.receive_add()
+    core.emit(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))
+    started, finished = await events_of(stream)
+    assert started.HasField("started")
+    assert finished.finished.finish_reason == pb.FINISH_REASON_ABORT
+
+
+async def test_core_death_is_unavailable_at_once(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """When the core dies, running calls end UNAVAILABLE after what they had, with RetryInfo; new ones are refused."""
+    stream = inference.GenerateStream(pb.GenerateRequest(text="hi"))
+    unary = inference.Generate(pb.GenerateRequest(text="hi"))
+    ids = [(await core.receive_add()).request_id for _ in range(2)]
+    lost = asyncio.ensure_future(gateway.until_core_lost())
+    for request_id in ids:
+        core.emit_token(request_id, 65)
+    core.report_death()
+    started, delta = await stream.read(), await stream.read()
+    assert (started.HasField("started"), delta.delta.text) == (True, "A")
+    error = await error_of(stream.read())
+    assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST", 1.0)
+    assert (await error_of(unary)).code is grpc.StatusCode.UNAVAILABLE
+    await asyncio.wait_for(lost, 10)
+    error = await error_of(inference.Generate(pb.GenerateRequest(text="hi")))
+    assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST", 1.0)
+    await until_idle(gateway)
+
+
+async def test_slow_reader_gets_merged_deltas(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """A reader who comes late gets all of the text in far fewer messages than tokens."""
+    options = pb.OutputOptions(text=False, token_ids=True)
+    request = pb.GenerateRequest(text="hi", output_options=options, sampling_params={"logprobs": 1})
+    stream = inference.GenerateStream(request)
+    request_id = (await core.receive_add()).request_id
+    num_tokens = 1000
+    for position in range(num_tokens):
+        row = LogprobsLists(np.full((1, 2), 65, "<i4"), np.full((1, 2), -0.5, "<f4"), np.ones(1, "<i8"))
+        finish = FinishReason.LENGTH if position == num_tokens - 1 else None
+        core.emit(EngineCoreOutput(request_id, [65], new_logprobs=row, finish_reason=finish))
+    events = await events_of(stream)
+    deltas = [event.delta for event in events if event.HasField("delta")]
+    assert sum(len(delta.token_ids) for delta in deltas) == num_tokens
+    assert sum(len(delta.logprobs) for delta in deltas) == num_tokens
+    assert len(deltas) < num_tokens / 2
+    assert events[-1].finished.usage.num_output_tokens == num_tokens
+
+
+async def test_logprobs(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """Each new token comes with its log-probability, its rank and the most likely tokens."""
+    stream = inference.GenerateStream(pb.GenerateRequest(text="hi", sampling_params={"logprobs": 2}))
+    request = await core.receive_add()
+    assert request.sampling_params.logprobs == 2
+    row = LogprobsLists(np.array([[66, 65, 66]], "<i4"), np.array([[-1.5, -0.5, -1.5]], "<f4"), np.array([2], "<i8"))
+    core.emit(EngineCoreOutput(request.request_id, [66], new_logprobs=row, finish_reason=FinishReason.LENGTH))
+    (entry,) = (await events_of(stream))[1].delta.logprobs
+    assert (entry.token_id, entry.logprob, entry.rank) == (66, -1.5, 2)
+    assert [(top.token_id, top.logprob) for top in entry.top] == [(65, -0.5), (66, -1.5)]
+
+
+async def test_broken_request_names_the_field(inference: InferenceServiceStub) -> None:
+    """What is wrong in a request comes back as INVALID_ARGUMENT with the field in BadRequest, by every method."""
+    bad = pb.GenerateRequest(text="hi", sampling_params={"top_p": 2.0})
+    for call in (inference.Generate(bad), events_of(inference.GenerateStream(bad))):
+        error = await error_of(call)
+        assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.fields == ["sampling_params.top_p"]
+
+
+async def test_worst_error_still_fits_its_trailers(inference: InferenceServiceStub) -> None:
+    """Everything wrong at once, at the greatest length, still arrives as INVALID_ARGUMENT with details."""
+    nan = float("nan")
+    params = dict.fromkeys(("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty"), nan)
+    params |= {"n": -1, "top_k": -9, "max_tokens": -1, "min_tokens": -1, "logprobs": 99, "prompt_logprobs": 99}
+    params |= {"stop": ["x" * 5000] * 70, "stop_token_ids": [2**31] * 99, "bad_words": [""] * 2000}
+    request = pb.GenerateRequest(request_id="\u00e9" * 5000, sampling_params=params, data_parallel_rank=77)
+    error = await error_of(inference.Generate(request))
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(error.fields) > 5
+
+
+async def test_not_built_says_so(inference: InferenceServiceStub) -> None:
+    """Embed and GenerateMultiplexed are UNIMPLEMENTED, in words and with ErrorInfo."""
+    for call in (inference.Embed(pb.EmbedRequest(text="hi")), inference.GenerateMultiplexed().read()):
+        error = await error_of(call)
+        assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
+        assert "not built yet" in error.message
+
+
+async def test_tokenize_and_detokenize(inference: InferenceServiceStub) -> None:
+    """Tokenize and Detokenize undo each other, for short texts and for long ones."""
+    for text in ("naïve", "long " * 5000):
+        tokenized = await inference.Tokenize(pb.TokenizeRequest(text=text))
+        assert list(tokenized.token_ids) == [*text.encode()]
+        assert tokenized.max_model_len == 1024
+        detokenized = await inference.Detokenize(pb.DetokenizeRequest(token_ids=tokenized.token_ids))
+        assert detokenized.text == text
+
+
+async def test_random_cancellations_leave_nothing(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """200 streams cancelled at random moments: each is aborted in the core or finished, and the tables are empty."""
+    rng = random.Random(1)
+    live: set[str] = set()
+    nothing_lives = asyncio.Event()
+
+    async def generate_for_all() -> None:
+        while True:
+            kind, message = await core.receive()
+            if kind is RequestType.ADD:
+                live.add(message.request_id)
+            else:
+                live.difference_update(message)
+            if not live:
+                nothing_lives.set()
+            core.emit(*(EngineCoreOutput(request_id, [65]) for request_id in live))
+
+    async def start_and_cancel() -> None:
+        stream = inference.GenerateStream(pb.GenerateRequest(text="hi"))
+        num_events = rng.randrange(6)
+        async for _ in stream:
+            if num_events <= 0:
+                break
+            num_events -= 1
+        stream.cancel()
+
+    generating = asyncio.ensure_future(generate_for_all())
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(start_and_cancel() for _ in range(200)))
+        await until_idle(gateway)
+        await nothing_lives.wait()
+    generating.cancel()
+
+
+async def test_start_and_cancel_races_leave_nothing(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """500 calls cancelled around the moment of their submission: for each ADD an ABORT, and the tables are empty."""
+    rng = random.Random(2)
+
+    async def start_and_cancel() -> None:
+        call = inference.Generate(pb.GenerateRequest(text="hi"))
+        for _ in range(rng.randrange(12)):
+            await asyncio.sleep(0)
+        call.cancel()
+
+    for _ in range(50):
+        await asyncio.gather(*(start_and_cancel() for _ in range(10)))
+    await until_idle(gateway)
+    last = inference.Generate(pb.GenerateRequest(request_id="last", text="hi"))
+    added: set[str] = set()
+    aborted: set[str] = set()
+    async with asyncio.timeout(30):
+        while not any(request_id.startswith("last-") for request_id in added):
+            kind, message = await core.receive()
+            if kind is RequestType.ADD:
+                added.add(message.request_id)
+            else:
+                aborted.update(message)
+    assert {request_id for request_id in added if not request_id.startswith("last-")} == aborted
+    last.cancel()
+    await until_idle(gateway)

@@ -1,0 +1,215 @@
+"""The gateway as a process with a core process under it: start, drain, death, and what they leave behind."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from service.models import ModelFiles
+from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service.errors_of_calls import error_of
+from tests.service.gateway_process import PACED_CORE, GatewayProcess
+
+Events = list[pb.GenerateStreamResponse]
+
+
+@pytest.fixture
+def short_folder() -> AsyncIterator[Path]:
+    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
+    with TemporaryDirectory(prefix="sg") as folder:
+        yield Path(folder)
+
+
+@asynccontextmanager
+async def stub_of(address: str) -> AsyncIterator[InferenceServiceStub]:
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield InferenceServiceStub(channel)
+
+
+def start_streams(stub: InferenceServiceStub, num_tokens: int, count: int = 4) -> "list[asyncio.Task[Events]]":
+    request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": num_tokens, "ignore_eos": True})
+    return [asyncio.ensure_future(events_of(stub, request)) for _ in range(count)]
+
+
+async def events_of(stub: InferenceServiceStub, request: pb.GenerateRequest) -> Events:
+    return [event async for event in stub.GenerateStream(request)]
+
+
+async def until_running(stub: InferenceServiceStub) -> None:
+    """Streams on the same connection that started earlier run by the time one more has run."""
+    await events_of(stub, pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 2}))
+
+
+def assert_gone(process: psutil.Process) -> None:
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, f"{process} lives"
+
+
+async def test_sigterm_lets_streams_finish(byte_model: ModelFiles, short_folder: Path) -> None:
+    """SIGTERM: four streams finish as they would have, new calls get UNAVAILABLE, exit code 0, nothing is left."""
+    async with GatewayProcess(byte_model, short_folder) as gateway:
+        address = await gateway.until_ready()
+        core = gateway.core()
+        async with stub_of(address) as stub:
+            streams = start_streams(stub, num_tokens=200)
+            await until_running(stub)
+            gateway.send_signal(signal.SIGTERM)
+            await gateway.until_logged("draining")
+            error = await error_of(stub.Generate(pb.GenerateRequest(text="hi")))
+            assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "DRAINING", 1.0)
+            for events in await asyncio.gather(*streams):
+                assert events[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
+                assert events[-1].finished.usage.num_output_tokens == 200
+        assert await gateway.exit_code() == 0
+        assert_gone(core)
+        assert gateway.leftovers() == []
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_what_outlasts_the_drain_is_aborted(byte_model: ModelFiles, short_folder: Path, signals: int) -> None:
+    """Streams that outlast the drain time-out, or a second signal, end with a finished ABORT; exit code 0."""
+    drain_timeout_s = 0.2 if signals == 1 else 300
+    async with GatewayProcess(byte_model, short_folder, drain_timeout_s=drain_timeout_s) as gateway:
+        async with stub_of(await gateway.until_ready()) as stub:
+            streams = start_streams(stub, num_tokens=1_000_000)
+            await until_running(stub)
+            gateway.send_signal(signal.SIGTERM)
+            if signals == 2:
+                await gateway.until_logged("draining")
+                gateway.send_signal(signal.SIGINT)
+            for events in await asyncio.gather(*streams):
+                assert events[-1].finished.finish_reason == pb.FINISH_REASON_ABORT
+        assert await gateway.exit_code() == 0
+        assert gateway.leftovers() == []
+
+
+async def test_killed_core_ends_the_service(byte_model: ModelFiles, short_folder: Path) -> None:
+    """When the core is killed, running streams are UNAVAILABLE with RetryInfo at once, and the exit code is not 0."""
+    async with GatewayProcess(byte_model, short_folder) as gateway:
+        address = await gateway.until_ready()
+        async with stub_of(address) as stub, grpc.aio.insecure_channel(address) as channel:
+            watch = HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            streams = start_streams(stub, num_tokens=1_000_000)
+            await until_running(stub)
+            gateway.core().kill()
+            async with asyncio.timeout(2):
+                errors = await asyncio.gather(*(error_of(stream) for stream in streams))
+            for error in errors:
+                assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST")
+                assert error.retry_after_s == 1.0
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await gateway.exit_code() == 1
+        assert "SIGKILL" in gateway.log
+        assert gateway.leftovers() == []
+
+
+async def test_killed_gateway_takes_its_core_along(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A gateway that is killed leaves no core behind."""
+    async with GatewayProcess(byte_model, short_folder) as gateway:
+        await gateway.until_ready()
+        core = gateway.core()
+        gateway.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(psutil.wait_procs, [core], timeout=10)
+        assert_gone(core)
+
+
+async def test_core_that_fails_to_load(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A core that exits while loading ends the gateway with a message that names its exit code."""
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    async with GatewayProcess(byte_model, short_folder, command) as gateway:
+        assert await gateway.exit_code() == 1
+        assert "failed to load" in gateway.log
+        assert "exit code 3" in gateway.log
+        assert "Traceback" not in gateway.log
+        assert gateway.leftovers() == []
+
+
+async def test_core_command_that_does_not_exist(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A core that cannot even be started is named, and ends the gateway."""
+    async with GatewayProcess(byte_model, short_folder, ["/nowhere/core"]) as gateway:
+        assert await gateway.exit_code() == 1
+        assert "cannot start the core /nowhere/core" in gateway.log
+
+
+SLEEPING_CORE = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+async def test_core_that_never_is_ready(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A core that is not ready in time is ended, with a message that names the time-out."""
+    async with GatewayProcess(byte_model, short_folder, SLEEPING_CORE, load_timeout_s=0.5) as gateway:
+        await gateway.until_logged("core started")
+        core = gateway.core()
+        assert await gateway.exit_code() == 1
+        assert "not ready within 0.5 s" in gateway.log
+        assert_gone(core)
+
+
+async def test_sigterm_while_loading(byte_model: ModelFiles, short_folder: Path) -> None:
+    """While the core loads, calls get UNAVAILABLE with RetryInfo; SIGTERM then ends both processes, not with 0."""
+    async with GatewayProcess(byte_model, short_folder, SLEEPING_CORE) as gateway:
+        address = (await gateway.until_logged(r"listening on (\S+),")).group(1)
+        await gateway.until_logged("core started")
+        core = gateway.core()
+        async with stub_of(address) as stub:
+            error = await error_of(stub.Generate(pb.GenerateRequest(text="hi")))
+            assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "LOADING", 1.0)
+        gateway.send_signal(signal.SIGTERM)
+        assert await gateway.exit_code() == 1
+        assert_gone(core)
+        assert gateway.leftovers() == []
+
+
+async def test_core_deaf_to_sigterm_is_killed(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A core that ignores SIGTERM is killed after a grace time."""
+    deaf = [
+        sys.executable,
+        "-c",
+        "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); signal.pause()",
+    ]
+    async with GatewayProcess(byte_model, short_folder, deaf) as gateway:
+        await gateway.until_logged("deaf")
+        core = gateway.core()
+        gateway.send_signal(signal.SIGTERM)
+        assert await gateway.exit_code() == 1
+        assert "killed" in gateway.log
+        assert_gone(core)
+
+
+async def test_port_in_use(byte_model: ModelFiles, short_folder: Path) -> None:
+    """An address in use ends the start with a message that names it, and without a core."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with GatewayProcess(byte_model, short_folder, address=address) as gateway:
+            assert await gateway.exit_code() == 1
+            assert f"cannot listen on {address}" in gateway.log
+            assert "core started" not in gateway.log
+            assert gateway.leftovers() == []
+
+
+async def test_unix_socket(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A unix: address is served, refused to a second server, and removed at the end."""
+    address = f"unix:{short_folder}/grpc"
+    async with GatewayProcess(byte_model, short_folder, PACED_CORE, address=address) as gateway:
+        assert await gateway.until_ready() == address
+        async with GatewayProcess(byte_model, short_folder, PACED_CORE, address=address) as second:
+            assert await second.exit_code() == 1
+            assert f"cannot listen on {address}" in second.log
+        async with stub_of(address) as stub:
+            request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 3})
+            assert "".join(event.delta.text for event in await events_of(stub, request)) == "cab"
+        gateway.send_signal(signal.SIGINT)
+        assert await gateway.exit_code() == 0
+        assert gateway.leftovers() == []
