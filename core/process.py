@@ -110,9 +110,9 @@ class EngineCoreProc:
             io.stop_input()
             loop.finish()
         except Exception:
-            logger.exception("the engine died")
             self._shutdown.end_within(CLEANUP_GRACE_S)
             self._output_queue.put(ENGINE_CORE_DEAD)
+            logger.exception("the engine died")
             raise
 
     def _abort(self, request_ids: list[str]) -> None:

@@ -133,9 +133,9 @@ class ShutdownWatcher:
         if os.read(self._lifeline_fd, 64):
             return
         selector.unregister(self._lifeline_fd)
-        logger.warning("the gateway is gone, shutting down")
         self._shutdown.orphaned = True
         exit_by_force_after(ORPHAN_GRACE_S)
+        logger.warning("the gateway is gone, shutting down")
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -144,7 +144,11 @@ def exit_by_force_after(seconds: float, unless: Callable[[], bool] = lambda: Fal
 
     def exit_by_force() -> None:
         if not unless():
-            logger.error("still not ended after %g s: exiting by force", seconds)
+            # On a thread of its own: the log may be what hangs, on a pipe that nobody reads.
+            log = threading.Thread(target=logger.error, args=("not ended after %g s: exiting by force", seconds))
+            log.daemon = True
+            log.start()
+            log.join(1.0)
             os._exit(1)
 
     timer = threading.Timer(seconds, exit_by_force)

@@ -279,6 +279,7 @@ def test_crash_is_told_to_every_client(two_clients: FrontEnd, fault: str) -> Non
         assert [len(message.outputs) for message in two_clients.receive_dead(1)] == [1, 1]
         assert core.wait() == 1
         assert "the model exploded" in core.log
+        assert ("exiting by force" in core.log) is (fault == "hang-leaving")
 
 
 def test_lost_executor_is_fatal(front_end: FrontEnd) -> None:
