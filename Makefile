@@ -32,12 +32,12 @@ lint: .venv/.dev ## style, types, import arrows, the proto
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code --exclude-path third_party
+	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code
 
 format: .venv/.dev ## put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	cd proto && ../$(BIN)/buf format --write --exclude-path third_party
+	cd proto && ../$(BIN)/buf format --write
 
 proto: .venv/.dev ## write the Python stubs anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate.sh

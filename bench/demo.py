@@ -42,15 +42,16 @@ def _talk(server: ServerProcess) -> None:
     try:
         with Client(address) as client:
             client.wait_until_ready(START_TIMEOUT_S)
-            _answer(client, f"chat: {QUESTION}", None, chat=[{"role": "user", "content": QUESTION}])
-            _answer(client, f"prompt: {PROMPT}", PROMPT)
+            click.secho(f"\n> {QUESTION}", bold=True)
+            _answer(client, None, chat=[{"role": "user", "content": QUESTION}])
+            click.secho(f"\n{PROMPT}", bold=True, nl=False)
+            _answer(client, PROMPT)
     except SluicegateError as error:
         raise DemoError(f"{error}; the server's log:\n{server.log}") from error
     server.terminate(DRAIN_TIMEOUT_S)
 
 
-def _answer(client: Client, title: str, prompt: str | None, **options: Any) -> None:
-    click.secho(f"\n{title}", bold=True)
+def _answer(client: Client, prompt: str | None, **options: Any) -> None:
     with client.stream(prompt, timeout=ANSWER_TIMEOUT_S, temperature=0, max_tokens=48, **options) as stream:
         answer = print_stream(stream)
     if answer.interrupted:
