@@ -1,0 +1,196 @@
+"""The runner with the real model: its tokens are the reference's, and a request's are its own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from core.model.model import Attention, Model
+from core.model.runner import ModelRunner
+from core.wire.sampling_params import SamplingParams
+from tests.core.model.driver import GREEDY, Ask, Driver
+from tests.core.model.tiny_model import TINY, random_tokens
+from tests.model_files import SMOLLM2_CASES
+
+CLEAR_MARGIN = 0.02
+"""Below this gap to the second best token, two correct implementations may differ."""
+LOGPROB_TOLERANCE = 0.02
+
+
+def ask_case(case: dict[str, Any]) -> Ask:
+    return Ask(case["name"], case["prompt_token_ids"], SamplingParams(temperature=0.0, logprobs=5))
+
+
+def check_case(case: dict[str, Any], ask: Ask) -> None:
+    """Up to the first step that is not clear, if the tokens part there."""
+    for step, (token_id, expected) in enumerate(zip(ask.output, case["greedy_token_ids"], strict=True)):
+        if token_id != expected:
+            assert case["top1_margin"][step] < CLEAR_MARGIN, (case["name"], step, ask.output)
+            return
+        if step < len(case["top5"]):
+            check_top5(case["top5"][step], ask.logprobs[step].token_ids[0], ask.logprobs[step].logprobs[0])
+
+
+def check_top5(expected: list[list[float]], token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    found = dict(zip(token_ids, logprobs, strict=True))
+    # A sixth token may be so close to the fifth that it takes its place.
+    for token_id, logprob in expected[:4]:
+        assert found[int(token_id)] == pytest.approx(logprob, abs=LOGPROB_TOLERANCE)
+
+
+@pytest.mark.parametrize("case", SMOLLM2_CASES, ids=lambda case: case["name"])
+def test_every_reference_case_gives_its_tokens_alone(smollm2: Model, case: dict[str, Any]) -> None:
+    """Greedy tokens and the best five log-probabilities."""
+    ask = ask_case(case)
+    Driver(ModelRunner(smollm2)).run([ask], len(case["greedy_token_ids"]))
+    check_case(case, ask)
+
+
+@pytest.mark.parametrize("budget", [512, 24], ids=["whole-prompts", "chunks"])
+def test_all_reference_cases_give_their_tokens_in_one_batch(smollm2: Model, budget: int) -> None:
+    """Prompts whole, or in chunks beside requests that decode already."""
+    asks = [ask_case(case) for case in SMOLLM2_CASES]
+    num_tokens = {case["name"]: len(case["greedy_token_ids"]) for case in SMOLLM2_CASES}
+    Driver(ModelRunner(smollm2)).run(asks, num_tokens, budget)
+    for case, ask in zip(SMOLLM2_CASES, asks, strict=True):
+        check_case(case, ask)
+
+
+@pytest.mark.parametrize("budget", [512, 7], ids=["whole-prompts", "chunks"])
+def test_prompt_logprobs_are_the_references(smollm2: Model, budget: int) -> None:
+    """One row for each prompt token but the first, once, with the first token."""
+    asks = [
+        Ask(c["name"], c["prompt_token_ids"], SamplingParams(temperature=0.0, prompt_logprobs=2)) for c in SMOLLM2_CASES
+    ]
+    Driver(ModelRunner(smollm2)).run(asks, 1, budget)
+    for case, ask in zip(SMOLLM2_CASES, asks, strict=True):
+        assert ask.prompt_logprobs is not None
+        token_ids, logprobs, ranks = (part.array for part in ask.prompt_logprobs[:3])
+        assert token_ids.shape == logprobs.shape == (len(ask.prompt) - 1, 3)
+        assert token_ids[:, 0].tolist() == ask.prompt[1:]
+        np.testing.assert_allclose(logprobs[:, 0], case["prompt_logprobs"][1:], atol=LOGPROB_TOLERANCE)
+        assert ((ranks == 1) == (token_ids[:, 0] == token_ids[:, 1])).all()
+
+
+def seeded(request_id: str, seed: int) -> Ask:
+    params = SamplingParams(temperature=0.9, seed=seed)
+    return Ask(request_id, random_tokens(20 + seed, 49_152, seed), params, seed)
+
+
+def test_seeded_tokens_do_not_depend_on_the_neighbours(smollm2: Model) -> None:
+    """Seed 7, temperature 0.9: alone, beside 15 others, and beside others with prompts in chunks."""
+    runner = ModelRunner(smollm2)
+    alone, beside, chunked = seeded("a", 7), seeded("b", 7), seeded("c", 7)
+    Driver(runner).run([alone], 24)
+    others = [seeded(f"other {seed}", seed) for seed in range(20, 35)]
+    Driver(runner).run([*others[:8], beside, *others[8:]], 24)
+    Driver(runner).run([seeded("d", 40), chunked, seeded("e", 41)], 24, budget=13)
+    assert alone.output == beside.output == chunked.output
+    assert len({tuple(other.output) for other in others}) == len(others)
+
+
+def test_a_preempted_request_goes_on_with_the_tokens_it_would_have_had(smollm2: Model) -> None:
+    """Resubmitted with the tokens so far, into other blocks, greedy as well as seeded."""
+    runner = ModelRunner(smollm2)
+    expected = [seeded("a", 7), Ask("b", random_tokens(40, 49_152), GREEDY)]
+    Driver(runner).run(expected, 24)
+    resumed = [seeded("a", 7), Ask("b", random_tokens(40, 49_152), GREEDY)]
+    driver = Driver(runner)
+    driver.run(resumed, 9)
+    driver.finish(*resumed)
+    driver.run([seeded("c", 50)], 5)
+    driver.run(resumed, 24, budget=16)
+    assert [ask.output for ask in resumed] == [ask.output for ask in expected]
+
+
+@pytest.mark.parametrize("length", [47, 48, 49])
+def test_a_cached_prefix_does_not_change_the_tokens(smollm2: Model, length: int) -> None:
+    """Prompts of just under, exactly and just over three blocks, with every full block before the last token cached."""
+    driver = Driver(ModelRunner(smollm2))
+    cold = Ask("cold", random_tokens(length, 49_152), GREEDY)
+    driver.run([cold], 8)
+    num_cached = (length - 1) // 16 * 16
+    warm = Ask("warm", cold.prompt, GREEDY, blocks=cold.blocks[: num_cached // 16], num_computed=num_cached)
+    driver.run([warm], 8)
+    assert warm.output == cold.output
+
+
+class PoisonedModel:
+    """The tiny model, but a token of this id makes the logits and the keys and values of its request NaN."""
+
+    POISON = 13
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.architecture, self.device, self.dtype = model.architecture, model.device, model.dtype
+
+    def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        is_poisoned = token_ids == self.POISON
+        return self._model.forward(token_ids, positions, _PoisonedAttention(attention, is_poisoned))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self._model.logits(hidden)
+
+
+class _PoisonedAttention:
+    def __init__(self, attention: Attention, is_poisoned: Tensor) -> None:
+        self._attention, self._is_poisoned = attention, is_poisoned
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        poison = torch.where(self._is_poisoned, torch.nan, 0.0)[:, None, None]
+        return self._attention.attend(layer, query, key + poison, value + poison)
+
+
+def test_nan_logits_are_reported_and_neighbours_are_exact(tiny: Model) -> None:
+    """Greedy and random rows; the count is the row's; no other request notices."""
+    clean = [token for token in random_tokens(60, TINY.vocab_size) if token != PoisonedModel.POISON]
+
+    def asks() -> list[Ask]:
+        random = SamplingParams(temperature=0.8, top_p=0.9, top_k=40, min_p=0.01)
+        return [Ask("greedy", clean[:20], GREEDY), Ask("random", clean[20:45], random, seed=3)]
+
+    expected, beside = asks(), asks()
+    poisoned = [
+        Ask("bad greedy", [*clean[:5], PoisonedModel.POISON], GREEDY),
+        Ask("bad random", [*clean[:5], PoisonedModel.POISON], SamplingParams(temperature=1.0, top_p=0.9, logprobs=3)),
+    ]
+    runner = ModelRunner(PoisonedModel(tiny))
+    Driver(runner).run(expected, 3)
+    Driver(runner).run([poisoned[0], beside[0], poisoned[1], beside[1]], 3)
+    assert [ask.output for ask in beside] == [ask.output for ask in expected]
+    assert [ask.num_nans for ask in beside] == [0, 0]
+    assert [ask.num_nans for ask in poisoned] == [3 * TINY.vocab_size] * 2
+
+
+def test_what_a_block_held_before_never_shows(tiny: Model) -> None:
+    """A request that takes over blocks full of NaN gets the tokens it gets from fresh ones."""
+    prompts = [
+        [token for token in random_tokens(30, TINY.vocab_size, seed) if token != PoisonedModel.POISON]
+        for seed in (0, 1)
+    ]
+    runner = ModelRunner(PoisonedModel(tiny))
+    expected = [Ask(str(i), prompt, GREEDY) for i, prompt in enumerate(prompts)]
+    Driver(runner).run(expected, 20)
+    driver = Driver(runner, num_blocks=8)
+    poisoned = Ask("bad", [PoisonedModel.POISON] * 100, GREEDY)
+    driver.run([poisoned], 1)
+    driver.finish(poisoned)
+    again = [Ask(str(i), prompt[:30], GREEDY) for i, prompt in enumerate(prompts)]
+    for ask in again:
+        driver.run([ask], 20)
+        driver.finish(ask)
+    assert [ask.output for ask in again] == [ask.output for ask in expected]
+
+
+def test_a_step_without_tokens_only_forgets(tiny: Model) -> None:
+    """And a finished request leaves nothing behind."""
+    driver = Driver(ModelRunner(tiny))
+    ask = Ask("a", [1, 2, 3], SamplingParams(temperature=0.0, prompt_logprobs=1))
+    driver.step({"a": ask}, {"a": 2})
+    assert not ask.output
+    assert repr(driver.runner) == "ModelRunner(llama, 1 requests)"
+    driver.finish(ask)
+    assert repr(driver.runner) == "ModelRunner(llama, 0 requests)"
