@@ -54,7 +54,7 @@ class Benchmark:
         """Raises SluicegateError when the server cannot be reached or does not take the prompts."""
         workload, address = self._workload, self._target.address
         async with AsyncClient(address) as client, grpc.aio.insecure_channel(address) as channel:
-            await client.wait_until_ready()
+            await client.wait_until_ready(timeout=10)
             passes = {name: await make_prompts(client, workload, name) for name in workload.passes}
             send = Sender(channel, self._target.timeout_s)
             await self._warm_up(send, await make_prompts(client, workload, "warm-up"))

@@ -33,11 +33,15 @@ def as_table(result: PassResult) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     for name, values in _distributions(result):
-        table.add_row(name, *(f"{value:,.1f}" for value in (values.median, values.p90, values.p99)))
+        table.add_row(name, *map(_number, (values.median, values.p90, values.p99)))
     table.add_section()
     for name, value in _totals(result):
         table.add_row(name, value)
     return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def title(workload: Workload, pass_name: str) -> str:

@@ -1,8 +1,13 @@
 """The command `sluicegate`."""
 
+import os
+
 import click
 
 from service.cli.lazy_group import LazyCommand, LazyGroup
+
+# Read by gRPC when it is first used. Its INFO lines would stand between the words of an answer and in the server's log.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 _COMMANDS = {
     "serve": LazyCommand("service.cli.serve:serve", "Serve a model: gateway and core."),

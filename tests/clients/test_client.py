@@ -181,7 +181,10 @@ def test_wait_until_ready_gives_up_at_its_timeout() -> None:
     """DeadlineExceededError, whether the server is unready or missing."""
     with fake_server(serving=False) as server, Client(server.address) as client, pytest.raises(DeadlineExceededError):
         client.wait_until_ready(timeout=0.2)
-    with Client("127.0.0.1:1") as client, pytest.raises(DeadlineExceededError):
+    with (
+        Client("127.0.0.1:1") as client,
+        pytest.raises(DeadlineExceededError, match=r"127.0.0.1:1 was not ready within"),
+    ):
         client.wait_until_ready(timeout=0.2)
 
 

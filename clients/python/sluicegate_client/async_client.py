@@ -13,7 +13,7 @@ from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options
 from sluicegate_client.errors import UnavailableError, readable_errors
 from sluicegate_client.events import StreamEvents
-from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline
+from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
 from sluicegate_client.requests import (
     ChatMessage,
     GenerateOptions,
@@ -125,9 +125,9 @@ class AsyncClient:
 
     async def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""
-        deadline = Deadline(timeout)
-        while not await self._sees_serving(deadline):  # noqa: ASYNC110
-            await asyncio.sleep(WATCH_PAUSE_S)
+        with readiness_deadline(self._address, timeout) as deadline:
+            while not await self._sees_serving(deadline):  # noqa: ASYNC110
+                await asyncio.sleep(WATCH_PAUSE_S)
 
     async def _sees_serving(self, deadline: Deadline) -> bool:
         try:

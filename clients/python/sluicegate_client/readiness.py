@@ -1,6 +1,10 @@
 """Waiting for a server, whichever kind of channel leads to it."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sluicegate_client.errors import DeadlineExceededError
 
 WATCH_PAUSE_S = 0.1
 """Between two health Watches, for a server that ends them early."""
@@ -16,3 +20,13 @@ class Deadline:
     def remaining_s(self) -> float:
         """Never below zero."""
         return max(0.0, self._end - time.monotonic())
+
+
+@contextmanager
+def readiness_deadline(address: str, timeout_s: float) -> Iterator[Deadline]:
+    """Its passing is told as what it means here."""
+    try:
+        yield Deadline(timeout_s)
+    except DeadlineExceededError as error:
+        message = f"the server at {address} was not ready within {timeout_s:g} s"
+        raise DeadlineExceededError(message, error.code) from error
