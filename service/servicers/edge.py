@@ -4,6 +4,7 @@ A ServiceError goes out as its status with google.rpc details in the trailers. A
 logged under an id, and the client is told that id and nothing more.
 """
 
+import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -48,8 +49,12 @@ def _guarded(handler: Handler) -> Handler:
     method = getattr(handler, kind)
 
     async def guarded(request: Any, context: Context) -> Any:
-        async with _errors_answered(context):
-            return await answer(method, request, context)
+        try:
+            async with _errors_answered(context):
+                return await answer(method, request, context)
+        except grpc.aio.InternalError as error:
+            # Nothing can be sent: the client has gone, and its cancellation is on the way.
+            raise asyncio.CancelledError from error
 
     return handler._replace(**{kind: guarded})  # type: ignore[attr-defined, no-any-return]
 

@@ -42,8 +42,9 @@ async def test_load(control: ControlServiceStub, inference: InferenceServiceStub
     core.emit_token(request.request_id, 65)
     core.emit(stats=stats)
     core.emit_token(request.request_id, 66)
-    while (await stream.read()).delta.text != "B":
-        pass
+    text = ""
+    while text != "AB":
+        text += (await stream.read()).delta.text
     load = (await control.GetLoad(pb.GetLoadRequest())).load
     assert (load.num_running, load.num_waiting, load.num_requests, load.kv_cache_usage) == (1, 2, 1, 0.5)
     assert (load.num_prefix_cache_queries, load.num_prefix_cache_hits, load.num_kv_blocks) == (10, 4, 101)

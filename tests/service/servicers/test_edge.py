@@ -1,0 +1,119 @@
+"""Errors of methods as the client and the log see them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from service.errors import Internal, NotFound
+from service.listener import Listener
+from tests.service.errors_of_calls import error_of
+
+Method = Callable[[bytes, Any], Any]
+
+
+@pytest.fixture
+def hang_up() -> str:
+    return "cancel"
+
+
+@pytest.fixture
+async def call(hang_up: str) -> AsyncIterator[Callable[[Method], Awaitable[bytes]]]:
+    """Calls a method behind the edge: unary if it is a coroutine, else a stream of which the first message is read."""
+    listeners: list[Listener] = []
+    channels: list[grpc.aio.Channel] = []
+
+    async def serve_and_call(method: Method) -> bytes:
+        streams = not asyncio.iscoroutinefunction(method)
+        handler = (grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler)(method)
+        listener = Listener()
+        listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": handler}),))
+        listener.bind("127.0.0.1:0")
+        await listener.server.start()
+        listeners.append(listener)
+        channel = grpc.aio.insecure_channel(listener.addresses[0])
+        channels.append(channel)
+        if streams:
+            stream = channel.unary_stream("/S/M")(b"")
+            try:
+                return await stream.read()
+            finally:
+                if hang_up == "cancel":
+                    stream.cancel()
+                else:
+                    await channel.close()
+        return await channel.unary_unary("/S/M")(b"")
+
+    yield serve_and_call
+    for channel in channels:
+        await channel.close()
+    for listener in listeners:
+        await listener.server.stop(None)
+
+
+async def test_service_error_keeps_its_words(call: Callable[[Method], Awaitable[bytes]]) -> None:
+    """A ServiceError arrives with its code, message, reason and metadata."""
+
+    async def method(_request: bytes, _context: Any) -> bytes:
+        raise NotFound("no such thing", reason="THING_NOT_FOUND", thing="x")
+
+    error = await error_of(call(method))
+    assert (error.code, error.reason, error.message) == (grpc.StatusCode.NOT_FOUND, "THING_NOT_FOUND", "no such thing")
+    assert error.metadata == {"thing": "x"}
+
+
+async def test_bug_is_logged_and_hidden(
+    call: Callable[[Method], Awaitable[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unexpected exception is INTERNAL with an id; the log has the traceback under that id, the client nothing."""
+
+    async def method(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        raise ZeroDivisionError("secret detail")
+        yield b""
+
+    with caplog.at_level(logging.ERROR, "service.servicers.edge"):
+        error = await error_of(call(method))
+    assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL")
+    assert "secret" not in error.message
+    (record,) = caplog.records
+    assert error.metadata["error_id"] in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+
+
+async def test_known_internal_error_is_logged(
+    call: Callable[[Method], Awaitable[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An Internal that a method raises itself is told in its own words and logged under its id."""
+
+    async def method(_request: bytes, _context: Any) -> bytes:
+        raise Internal("the engine failed")
+
+    with caplog.at_level(logging.ERROR, "service.servicers.edge"):
+        error = await error_of(call(method))
+    assert "the engine failed" in error.message
+    assert error.metadata["error_id"] in caplog.text
+
+
+@pytest.mark.usefixtures("hang_up")
+@pytest.mark.parametrize("hang_up", ["cancel", "close"])
+async def test_abandoned_stream_is_closed_at_once(
+    call: Callable[[Method], Awaitable[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the client cancels or goes, the method's generator is closed there and then, and nobody cries in the log."""
+    closed = asyncio.Event()
+
+    async def method(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 100_000
+        finally:
+            closed.set()
+
+    assert await call(method) == b"x" * 100_000
+    async with asyncio.timeout(10):
+        await closed.wait()
+    assert caplog.records == []

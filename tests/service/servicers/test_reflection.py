@@ -1,0 +1,32 @@
+"""Server reflection by both names."""
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2
+from grpc_reflection.v1alpha import reflection_pb2 as pb
+
+from service.server import GatewayServer
+from service.servicers.reflection import V1, V1_ALPHA
+from service.services import CONTROL, INFERENCE
+
+
+@pytest.mark.parametrize("name", [V1, V1_ALPHA])
+@pytest.mark.parametrize("service", [INFERENCE, CONTROL])
+async def test_reflection(gateway: GatewayServer, name: str, service: str) -> None:
+    """Both versions list the services of their address, and describe them."""
+    address = gateway.admin_address if service == CONTROL else gateway.grpc_addresses[0]
+    async with grpc.aio.insecure_channel(address) as channel:
+        ask = channel.stream_stream(
+            f"/{name}/ServerReflectionInfo",
+            request_serializer=pb.ServerReflectionRequest.SerializeToString,
+            response_deserializer=pb.ServerReflectionResponse.FromString,
+        )
+        requests = [
+            pb.ServerReflectionRequest(list_services=""),
+            pb.ServerReflectionRequest(file_containing_symbol=service),
+        ]
+        listed, described = [response async for response in ask(iter(requests))]
+    names = {entry.name for entry in listed.list_services_response.service}
+    assert {service, "grpc.health.v1.Health", V1, V1_ALPHA} <= names
+    (first, *_) = described.file_descriptor_response.file_descriptor_proto
+    assert descriptor_pb2.FileDescriptorProto.FromString(first).package == "sluicegate.v1"

@@ -1,0 +1,57 @@
+"""The bounds of the settings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
+from service.models import ModelFiles
+
+FILES = ModelFiles("m", Path("m"), Path("m"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (ListenConfig, {"grpc_addresses": ()}, "grpc_address must be given"),
+        (ListenConfig, {"grpc_addresses": ("localhost",)}, "grpc_address must be HOST:PORT .* got 'localhost'"),
+        (ListenConfig, {"grpc_addresses": ("localhost:65536",)}, r"in \[0, 65535\], got 'localhost:65536'"),
+        (ListenConfig, {"grpc_addresses": (":1",)}, "got ':1'"),
+        (ListenConfig, {"grpc_addresses": ("unix:",)}, "must be unix:/PATH, got 'unix:'"),
+        (ListenConfig, {"admin_address": "::1:5"}, "admin_address must be HOST:PORT .* got '::1:5'"),
+        (LimitsConfig, {"max_queued_requests": 0}, "max_queued_requests must be at least 1, got 0"),
+        (LimitsConfig, {"drain_timeout_s": -1}, "drain_timeout must be at least 0 s, got -1"),
+        (CoreConfig, {}, "either a command or a handshake_address"),
+        (CoreConfig, {"command": ("x",), "handshake_address": "tcp://h:1"}, "either a command or"),
+        (CoreConfig, {"command": ("x",), "load_timeout_s": 0}, "core_load_timeout must be above 0 s, got 0"),
+        (CoreConfig, {"handshake_address": "udp://h:1"}, "must be tcp://HOST:PORT or ipc:///PATH, got 'udp://h:1'"),
+        (CoreConfig, {"handshake_address": "tcp://h"}, "handshake_address must be HOST:PORT"),
+        (CoreConfig, {"handshake_address": "tcp://0.0.0.0:1"}, "an address that cores can dial"),
+        (GatewayConfig, {"model": FILES, "core": CoreConfig(("x",)), "max_model_len": 1}, "at least 2, got 1"),
+    ],
+)
+def test_out_of_bounds(kind: Any, values: dict[str, Any], message: str) -> None:
+    """A setting out of bounds is refused with its name, its value and the bound."""
+    with pytest.raises(ValueError, match=message):
+        kind(**values)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:50051", "host.name:1", "unix:/a/b", "unix:relative"])
+def test_addresses(address: str) -> None:
+    """Every form of address that gRPC listens on is taken."""
+    assert ListenConfig((address,)).grpc_addresses == (address,)
+
+
+@pytest.mark.parametrize(
+    ("core", "expected"),
+    [
+        (CoreConfig(command=("x",)), ("ipc:///f/requests", "ipc:///f/outputs")),
+        (CoreConfig(handshake_address="ipc:///elsewhere/h"), ("ipc:///f/requests", "ipc:///f/outputs")),
+        (CoreConfig(handshake_address="tcp://10.0.0.1:29550"), ("tcp://10.0.0.1:0", "tcp://10.0.0.1:0")),
+        (CoreConfig(handshake_address="tcp://[::1]:29550"), ("tcp://[::1]:0", "tcp://[::1]:0")),
+    ],
+)
+def test_socket_addresses(core: CoreConfig, expected: tuple[str, str]) -> None:
+    """The sockets lie in the private folder, or on the host that remote cores dial."""
+    assert core.socket_addresses(Path("/f")) == expected
