@@ -1,12 +1,14 @@
 """`sluicegate gateway`: the gateway alone."""
 
 import sys
+from pathlib import Path
 
 import click
 
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, option, usage_errors
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.config import CoreConfig
+from service.models import ModelFiles
 from service.server import run
 
 
@@ -25,8 +27,15 @@ def gateway(model: str, handshake_address: str, settings: GatewaySettings) -> No
     MODEL names the tokenizer: a folder, a .gguf file, a hub id or a name of `sluicegate pull`. The core must run the
     same model.
     """
-    files = resolve_or_fail(model)
     with usage_errors():
         core = CoreConfig(handshake_address=handshake_address, load_timeout_s=settings.core_load_timeout_s)
-        config = settings.config_for(files, core)
+        config = settings.config_for(_tokenizer_files(model), core)
     sys.exit(run(config))
+
+
+def _tokenizer_files(model: str) -> ModelFiles:
+    """As ``resolve_or_fail``, but a folder needs no weights here."""
+    folder = Path(model).expanduser()
+    if (folder / "tokenizer.json").is_file():
+        return ModelFiles(folder.resolve().name, folder, folder)
+    return resolve_or_fail(model)

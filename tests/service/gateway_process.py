@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -20,24 +21,18 @@ from service.models import ModelFiles
 from service.server import run
 
 PACED_CORE = [sys.executable, "-m", null_core, "--tokens-per-second", "100", "--token-ids", "97,98,99"]
-_READY = re.compile(r"ready grpc=(\S+) model=bytes seconds=\d+\.\d")
+_READY = re.compile(r"ready grpc=(\S+) model=\S+ seconds=\d+\.\d")
 
 
-class GatewayProcess:
-    """Use as ``async with``; whatever still lives at the end of the block is killed."""
+class PythonProcess:
+    """``python -m MODULE ARGUMENTS``. Use as ``async with``; whatever still lives at the end of the block is killed.
 
-    def __init__(
-        self,
-        model: ModelFiles,
-        folder: Path,
-        core_command: Sequence[str] = PACED_CORE,
-        drain_timeout_s: float = 20,
-        load_timeout_s: float = 60,
-        address: str = "127.0.0.1:0",
-    ) -> None:
+    ``folder`` is its TMPDIR: what it leaves behind lies there.
+    """
+
+    def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         self.folder = folder
-        """TMPDIR of the process: what it leaves behind lies here."""
-        self._arguments = [str(model.path), str(drain_timeout_s), str(load_timeout_s), address, *core_command]
+        self._arguments = ["-m", module, *arguments]
         self._lines: list[str] = []
         self._changed = asyncio.Event()
 
@@ -86,9 +81,10 @@ class GatewayProcess:
             self._changed.set()
         self._changed.set()
 
-    async def __aenter__(self) -> "GatewayProcess":
+    async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", __name__, *self._arguments),
+            sys.executable,
+            *self._arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=os.environ | {"TMPDIR": str(self.folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -110,6 +106,22 @@ class GatewayProcess:
             yield from [*gateway.children(), gateway]
         except psutil.NoSuchProcess:
             return
+
+
+class GatewayProcess(PythonProcess):
+    """The child of this module."""
+
+    def __init__(
+        self,
+        model: ModelFiles,
+        folder: Path,
+        core_command: Sequence[str] = PACED_CORE,
+        drain_timeout_s: float = 20,
+        load_timeout_s: float = 60,
+        address: str = "127.0.0.1:0",
+    ) -> None:
+        timeouts = str(drain_timeout_s), str(load_timeout_s)
+        super().__init__(folder, __name__, str(model.path), *timeouts, address, *core_command)
 
 
 def _main(folder: str, drain_timeout_s: str, load_timeout_s: str, address: str, *core_command: str) -> int:

@@ -1,0 +1,116 @@
+"""Flags, environment and configuration file of `serve` and `gateway`."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, option
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """The options set up logging for the whole process: take that back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[Result, GatewaySettings | None, str | None]:
+    """Run a command that has the options, and one flag of its own; what it was given."""
+    received: list[tuple[GatewaySettings, str | None]] = []
+
+    @click.command(context_settings=CONTEXT_SETTINGS)
+    @click.argument("model", default="default", envvar="SLUICEGATE_MODEL")
+    @gateway_options
+    @option("--dtype")
+    def command(model: str, settings: GatewaySettings, dtype: str | None) -> None:
+        received.append((settings, dtype))
+        click.echo(model)
+
+    result = CliRunner().invoke(command, [*arguments], env=env or {})
+    return (result, *received[0]) if received else (result, None, None)
+
+
+def test_defaults() -> None:
+    """Without flags the addresses and bounds are those of the design."""
+    _, settings, dtype = run()
+    assert settings is not None
+    assert settings.listen.grpc_addresses == ("127.0.0.1:50051",)
+    assert settings.listen.admin_address == "127.0.0.1:50052"
+    assert (settings.limits.drain_timeout_s, settings.core_load_timeout_s) == (30, 600)
+    assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
+
+
+def test_flag_before_environment_before_file(config: Path) -> None:
+    """A flag outdoes the environment, which outdoes the file, which outdoes the default."""
+    config.write_text("drain-timeout: 1\nmax-queued-requests: 1\nserved-model-name: file\ndtype: float32\n")
+    env = {"SLUICEGATE_DRAIN_TIMEOUT": "2", "SLUICEGATE_MAX_QUEUED_REQUESTS": "2", "SLUICEGATE_CONFIG": str(config)}
+    _, settings, dtype = run("--drain-timeout", "3", env=env)
+    assert settings is not None
+    assert (settings.limits.drain_timeout_s, settings.limits.max_queued_requests) == (3, 2)
+    assert (settings.served_model_name, dtype) == ("file", "float32")
+
+
+def test_several_addresses(config: Path) -> None:
+    """Addresses are a repeated flag, words in the environment, one value or a list in the file."""
+    expected = ("a:1", "unix:/b")
+    assert run("--grpc-address", "a:1", "--grpc-address", "unix:/b")[1].listen.grpc_addresses == expected
+    assert run(env={"SLUICEGATE_GRPC_ADDRESS": "a:1 unix:/b"})[1].listen.grpc_addresses == expected
+    config.write_text("grpc-address: [a:1, unix:/b]")
+    assert run("--config", str(config))[1].listen.grpc_addresses == expected
+    config.write_text("grpc-address: a:1")
+    assert run("--config", str(config))[1].listen.grpc_addresses == ("a:1",)
+
+
+def test_model_in_file_and_environment(config: Path) -> None:
+    """MODEL may stand in the file and in the environment too."""
+    config.write_text("model: from-file")
+    assert run("--config", str(config))[0].output == "from-file\n"
+    assert run("--config", str(config), env={"SLUICEGATE_MODEL": "from-env"})[0].output == "from-env\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("drain-timeot: 1\ngrpc_address: x\n", "unknown keys: drain-timeot, grpc_address"),
+        ("config: x\n", "unknown keys: config"),
+        ("- a\n", "must hold a mapping"),
+        ("a: [\n", "is not YAML"),
+        ("drain-timeout: long\n", "'long' is not a valid float"),
+        ("grpc-address: nowhere\n", "grpc_address must be HOST:PORT"),
+    ],
+)
+def test_broken_file(config: Path, content: str, message: str) -> None:
+    """What is wrong in a file is refused in words that name it."""
+    config.write_text(content)
+    result, settings, _ = run("--config", str(config))
+    assert settings is None
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--drain-timeout", "-1"], "--drain-timeout"),
+        (["--grpc-address", "localhost"], "grpc_address must be HOST:PORT"),
+        (["--config", "/no/such/file"], "/no/such/file"),
+        (["--metrics-address", "x"], "No such option"),
+    ],
+)
+def test_broken_flag(arguments: list[str], message: str) -> None:
+    """What is wrong with a flag is refused with exit code 2 and names it."""
+    result, settings, _ = run(*arguments)
+    assert settings is None
+    assert result.exit_code == 2
+    assert message in result.output
