@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 
-import torch
-
 from core.config import ModelConfig
 from core.executor.interface import ModelInfo, ModelRunnerOutput, SchedulerOutput
-from core.model.host import available_cpus, available_memory_bytes
+from core.model.host import available_memory_bytes
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
+from core.model.threads import use_available_cpus
 
 _MAX_KV_CACHE_BYTES = 4 << 30
 
@@ -24,8 +23,7 @@ class InProcessExecutor:
     @classmethod
     def load(cls, config: ModelConfig) -> "InProcessExecutor":
         """Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files."""
-        # torch's own default heeds OMP_NUM_THREADS and counts cores, but not the quota of a container.
-        torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
+        use_available_cpus()
         return cls(ModelRunner(load_model(config)))
 
     @property

@@ -1,0 +1,38 @@
+"""A model's logits of one sequence, through the paged cache but without runner and sampler."""
+
+import torch
+from torch import Tensor
+
+from core.executor.interface import NewRequest
+from core.model.model import Model
+from core.model.paged_kv_cache import PagedKVCache
+from core.model.request_state import RequestState
+from core.model.step_batch import Span, StepBatch
+from core.wire.sampling_params import SamplingParams
+
+
+def make_request(
+    token_ids: list[int] | None = None,
+    num_prompt_tokens: int | None = None,
+    block_ids: list[int] | None = None,
+    seed: int = 0,
+    request_id: str = "a",
+    params: SamplingParams | None = None,
+) -> RequestState:
+    token_ids = [0] if token_ids is None else token_ids
+    num_prompt_tokens = len(token_ids) if num_prompt_tokens is None else num_prompt_tokens
+    params = params or SamplingParams(temperature=0.0)
+    return RequestState(NewRequest(request_id, token_ids, num_prompt_tokens, params, seed, block_ids or [], 0))
+
+
+@torch.inference_mode()
+def logits_of(model: Model, token_ids: list[int], chunk: int = 512) -> Tensor:
+    """float32 [tokens, vocab_size], computed ``chunk`` tokens at a time in blocks that lie backwards."""
+    num_blocks = -(-len(token_ids) // 16) + 1
+    cache = PagedKVCache(model.architecture, num_blocks, 16, model.device, model.dtype)
+    request = make_request(token_ids, block_ids=list(range(num_blocks - 1, 0, -1)))
+    parts = []
+    for start in range(0, len(token_ids), chunk):
+        batch = StepBatch([Span(request, start, min(chunk, len(token_ids) - start))], cache)
+        parts.append(model.logits(model.forward(batch.token_ids, batch.positions, batch.attention)))
+    return torch.cat(parts).float()

@@ -1,0 +1,146 @@
+"""What a GGUF file says about its model, and its tensors dequantized."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Q
+from gguf import GGUFValueType
+from torch import Tensor
+
+from core.model.architecture import Rope
+from core.model.gguf_source import open_gguf
+from core.model.llama import Llama
+from core.model.weight_source import ModelLoadError
+from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tiny.gguf"
+
+
+@pytest.mark.parametrize("architecture", [TINY, TINY_QWEN2], ids=["llama", "qwen2"])
+def test_the_architecture_is_read(path: Path, architecture: Any) -> None:
+    """All of it, from metadata and from the embedding's shape."""
+    TinyModel(architecture).write_gguf(path)
+    read = open_gguf(path).architecture
+    assert read == replace(architecture, norm_eps=pytest.approx(architecture.norm_eps))
+
+
+def test_linear_rope_scaling_is_read(path: Path) -> None:
+    """Its factor divides the frequencies."""
+    TinyModel(TINY).write_gguf(path, metadata={"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0})
+    assert open_gguf(path).architecture.rope == Rope(theta=1000.0, linear_factor=4.0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type must be none or linear, got 'yarn'"),
+        ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.factor is missing"),
+        ({"llama.rope.dimension_count": 8}, "llama.rope.dimension_count must equal the head size 16, got 8"),
+        ({"llama.attention.key_length": [16, 8, 16]}, "llama.attention.key_length must be the same for all layers"),
+        ({"split.count": 3}, "split.count must be 1, got 3"),
+    ],
+)
+def test_what_is_not_supported_is_told(path: Path, metadata: dict[str, Any], message: str) -> None:
+    """With the metadata's name and value."""
+    TinyModel(TINY).write_gguf(path, metadata=metadata)
+    with pytest.raises(ModelLoadError, match=rf"tiny\.gguf: .*{message}"):
+        open_gguf(path)
+
+
+def test_an_unknown_family_is_told(path: Path) -> None:
+    """With those that are known."""
+    TinyModel(replace(TINY, family="mamba")).write_gguf(path)
+    with pytest.raises(ModelLoadError, match=r"architecture must be one of llama, qwen2, got 'mamba'"):
+        open_gguf(path)
+
+
+def test_missing_metadata_is_told(path: Path) -> None:
+    """With its name."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelLoadError, match=r"tiny\.gguf: metadata llama\.attention\.head_count is missing"):
+        open_gguf(path)
+
+
+def load(path: Path) -> Llama:
+    return Llama(open_gguf(path), torch.device("cpu"), torch.float32)
+
+
+def test_missing_unexpected_and_misshapen_tensors_are_told(path: Path) -> None:
+    """With the name and both shapes."""
+    missing, misshapen = TinyModel(TINY), TinyModel(TINY)
+    del missing.weights["model.layers.1.mlp.up_proj.weight"]
+    missing.write_gguf(path)
+    with pytest.raises(ModelLoadError, match=r"tensor model\.layers\.1\.mlp\.up_proj\.weight is missing"):
+        load(path)
+    misshapen.weights["model.layers.2.mlp.down_proj.weight"] = torch.zeros(64, 32)
+    misshapen.write_gguf(path)
+    with pytest.raises(ModelLoadError, match=r"2\.mlp\.down_proj\.weight has shape \[64, 32\], expected \[64, 96\]"):
+        load(path)
+    TinyModel(TINY).write_gguf(path, extra={"blk.0.attn_q_norm.weight": torch.ones(16)})
+    with pytest.raises(ModelLoadError, match=r"unexpected tensor blk\.0\.attn_q_norm\.weight \(1 in all\)"):
+        load(path)
+
+
+def write_raw(path: Path, kind: Q, rows: np.ndarray) -> None:
+    """A file whose embedding is ``rows`` uint8 of ``kind``."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for key in ("attention.head_count", "feed_forward_length", "block_count", "context_length"):
+        writer.add_key_value(f"llama.{key}", 1, GGUFValueType.UINT32)
+    writer.add_embedding_length(64)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tensor("token_embd.weight", rows, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def q4_k(block: np.ndarray) -> Tensor:
+    """256 values of one Q4_K block, as ggml's dequantize_row_q4_K computes them."""
+    d, dmin = block[:4].view(np.float16).astype(np.float32)
+    packed, quants = block[4:16].astype(int), block[16:]
+    values = []
+    for j in range(8):
+        if j < 4:
+            scale, minimum = packed[j] & 63, packed[j + 4] & 63
+        else:
+            scale = (packed[j + 4] & 15) | ((packed[j - 4] >> 6) << 4)
+            minimum = (packed[j + 4] >> 4) | ((packed[j] >> 6) << 4)
+        group = quants[j // 2 * 32 : j // 2 * 32 + 32]
+        nibbles = group >> 4 if j % 2 else group & 15
+        values += [float(d) * scale * int(q) - float(dmin) * minimum for q in nibbles]
+    return torch.tensor(values, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("kind", [Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.Q4_0, Q.Q4_1, Q.Q8_0], ids=lambda kind: kind.name)
+def test_blocks_are_dequantized(path: Path, kind: Q) -> None:
+    """Random blocks, more than one chunk of them, whole and by rows, as the gguf package does it."""
+    block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    rows = np.random.default_rng(0).integers(0, 64, (1500, 1024 // block_size * block_bytes)).astype(np.uint8)
+    write_raw(path, kind, rows)
+    source, expected = open_gguf(path), gguf.quants.dequantize(rows, kind)
+    shape = (1500, 1024)
+    np.testing.assert_array_equal(source.dense("model.embed_tokens.weight", shape), expected)
+    table, ids = source.row_table("model.embed_tokens.weight", shape), [7, 1499, 0, 7]
+    np.testing.assert_array_equal(table(torch.tensor(ids)), expected[ids])
+    if kind == Q.Q4_K:
+        torch.testing.assert_close(torch.from_numpy(expected[0, :256]), q4_k(rows[0, :144]))
+
+
+def test_an_unsupported_type_is_told(path: Path) -> None:
+    """With the tensor's name."""
+    write_raw(path, Q.I32, np.zeros((4, 64), np.int32))
+    with pytest.raises(ModelLoadError, match=r"tensor token_embd\.weight has unsupported type I32"):
+        open_gguf(path)

@@ -1,0 +1,135 @@
+"""Every sampling feature, in batches in which each request asks for something else."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from core.model.request_state import RequestState
+from core.model.sampler import Sampler
+from core.wire.sampling_params import SamplingParams
+from tests.core.model.forward import make_request
+from tests.core.model.plain_sampler import choose
+
+VOCAB_SIZE = 50
+
+
+def random_params(rng: random.Random) -> SamplingParams:
+    """Each feature in about one request out of three."""
+    choices: dict[str, Any] = {
+        "allowed_token_ids": rng.sample(range(VOCAB_SIZE), 20),
+        "bad_words_token_ids": [[rng.randrange(VOCAB_SIZE)], *([rng.randrange(5), rng.randrange(5)] for _ in range(8))],
+        "min_tokens": 5,
+        "logit_bias": {rng.randrange(VOCAB_SIZE): rng.uniform(-5, 5) for _ in range(4)},
+        "repetition_penalty": rng.choice([0.7, 1.3]),
+        "frequency_penalty": rng.uniform(-2, 2),
+        "presence_penalty": rng.uniform(-2, 2),
+        "min_p": rng.uniform(0, 0.3),
+        "top_k": rng.randrange(1, 2 * VOCAB_SIZE),
+        "top_p": rng.uniform(0.3, 1),
+        "logprobs": rng.randrange(4),
+    }
+    chosen = {name: value for name, value in choices.items() if rng.random() < 0.33}
+    temperature = rng.choice([0.0, 0.5, 1.0, 1.7])
+    return SamplingParams(
+        temperature=temperature, eos_token_id=3, stop_token_ids=[4], all_stop_token_ids=[3, 4], **chosen
+    )
+
+
+def random_request(index: int, rng: random.Random) -> RequestState:
+    """Few distinct tokens, so that penalties and bad words find some."""
+    tokens = [rng.randrange(8) for _ in range(rng.randrange(2, 30))]
+    prompt = rng.randrange(1, len(tokens))
+    return make_request(
+        tokens, prompt, seed=rng.randrange(-(2**63), 2**64), request_id=str(index), params=random_params(rng)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_row_is_what_a_plain_sampler_gives_it(seed: int) -> None:
+    """Ten steps of a batch with random parameters; requests leave and join in the middle."""
+    rng, sampler = random.Random(seed), Sampler()
+    generator = torch.Generator().manual_seed(seed)
+    requests = [random_request(index, rng) for index in range(12)]
+    for step in range(10):
+        if step == 5:
+            requests = [*requests[:4], random_request(99, rng), *requests[6:]]
+        logits = torch.randn(len(requests), VOCAB_SIZE, generator=generator) * 3
+        expected = [choose(row.numpy(), request) for row, request in zip(logits, requests, strict=True)]
+        sampled = sampler.sample(logits, requests)
+        assert sampled.token_ids == expected
+        for request, token_id in zip(requests, sampled.token_ids, strict=True):
+            request.token_ids.extend([token_id])
+
+
+def sample_one(logits: list[float], request: RequestState) -> int:
+    return Sampler().sample(torch.tensor([logits]), [request]).token_ids[0]
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, 1),
+        ({"allowed_token_ids": [0, 2]}, 2),
+        ({"logit_bias": {0: 100.0}}, 0),
+        ({"logit_bias": {1: -100.0}}, 2),
+        ({"bad_words_token_ids": [[1]]}, 2),
+        ({"bad_words_token_ids": [[2, 1]]}, 2),
+        ({"bad_words_token_ids": [[3, 1]]}, 1),
+        ({"bad_words_token_ids": [[3, 3, 2, 1]]}, 1),
+        ({"min_tokens": 3, "eos_token_id": 1}, 2),
+        ({"min_tokens": 3, "stop_token_ids": [1]}, 2),
+        ({"min_tokens": 2, "eos_token_id": 1}, 1),
+        ({"presence_penalty": 2.0}, 1),
+        ({"frequency_penalty": 2.0, "logit_bias": {2: 2.5}}, 1),
+        ({"repetition_penalty": 1.5, "logit_bias": {3: 3.0}}, 1),
+    ],
+)
+def test_one_feature_at_a_time(params: dict[str, Any], expected: int) -> None:
+    """Logits 1, 4, 3, 2 after the prompt 3 and the output 2, 2."""
+    request = make_request([3, 2, 2], 1, params=SamplingParams(temperature=0.0, **params))
+    assert sample_one([1.0, 4.0, 3.0, 2.0], request) == expected
+
+
+def test_min_tokens_ends_while_the_batch_stays_the_same() -> None:
+    """EOS, biased to be certain, comes exactly after min_tokens others."""
+    params = SamplingParams(temperature=0.0, min_tokens=3, eos_token_id=1, logit_bias={1: 100.0})
+    request, sampler, tokens = make_request([0], params=params), Sampler(), []
+    for _ in range(5):
+        tokens += sampler.sample(torch.tensor([[1.0, 4.0, 3.0]]), [request]).token_ids
+        request.token_ids.extend(tokens[-1:])
+    assert tokens == [2, 2, 2, 1, 1]
+
+
+def test_logprobs_are_of_the_raw_logits_and_ranked() -> None:
+    """Whatever bias, penalty or temperature do; the chosen token first, then the best k."""
+    logits = torch.tensor([[1.0, 4.0, 3.0, 3.0]] * 4)
+    expected = logits[0].log_softmax(0).tolist()
+    asks = [0, 2, -1, None]
+    biases = [{0: 100.0}, {3: 100.0}, {}, {}]
+    requests = [
+        make_request([0], request_id=str(i), params=SamplingParams(temperature=0.0, logprobs=k, logit_bias=bias))
+        for i, (k, bias) in enumerate(zip(asks, biases, strict=True))
+    ]
+    sampled = Sampler().sample(logits.clone(), requests)
+    assert sampled.token_ids == [0, 3, 1, 1]
+    assert set(sampled.logprobs) == {"0", "1", "2"}
+    only, two, every = (sampled.logprobs[name] for name in "012")
+    assert (only.token_ids.tolist(), only.ranks.tolist()) == ([[0]], [4])
+    assert two.token_ids[0, :2].tolist() == [3, 1]
+    assert two.ranks.tolist() == [2]
+    np.testing.assert_allclose(two.logprobs[0], [expected[3], expected[1], expected[2]], rtol=1e-6)
+    assert every.token_ids.shape == (1, 5)
+    np.testing.assert_allclose(every.logprobs[0], [expected[1], *sorted(expected, reverse=True)], rtol=1e-6)
+    assert [part.dtype for part in two[:3]] == [np.int32, np.float32, np.int64]
+
+
+def test_nan_is_counted_in_its_row_alone() -> None:
+    """Infinities and large numbers are no NaN."""
+    logits = torch.randn(4, VOCAB_SIZE)
+    logits[1, 7] = logits[1, 9] = torch.nan
+    logits[2, 3], logits[2, 4] = torch.inf, -torch.inf
+    requests = [make_request([0], request_id=str(i), params=SamplingParams(temperature=i / 2)) for i in range(4)]
+    assert Sampler().sample(logits, requests).num_nans == {"1": 2}
