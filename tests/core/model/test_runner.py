@@ -166,22 +166,16 @@ def test_nan_logits_are_reported_and_neighbours_are_exact(tiny: Model) -> None:
 
 
 def test_what_a_block_held_before_never_shows(tiny: Model) -> None:
-    """A request that takes over blocks full of NaN gets the tokens it gets from fresh ones."""
-    prompts = [
-        [token for token in random_tokens(30, TINY.vocab_size, seed) if token != PoisonedModel.POISON]
-        for seed in (0, 1)
-    ]
+    """Requests of different lengths that take over blocks full of NaN get the tokens they get from fresh ones."""
+    clean = [token for token in random_tokens(60, TINY.vocab_size) if token != PoisonedModel.POISON]
     runner = ModelRunner(PoisonedModel(tiny))
-    expected = [Ask(str(i), prompt, GREEDY) for i, prompt in enumerate(prompts)]
+    expected, again = ([Ask("a", clean[:30], GREEDY), Ask("b", clean[30:40], GREEDY)] for _ in range(2))
     Driver(runner).run(expected, 20)
-    driver = Driver(runner, num_blocks=8)
-    poisoned = Ask("bad", [PoisonedModel.POISON] * 100, GREEDY)
+    driver = Driver(runner, num_blocks=9)
+    poisoned = Ask("bad", [PoisonedModel.POISON] * 8 * 16, GREEDY)
     driver.run([poisoned], 1)
     driver.finish(poisoned)
-    again = [Ask(str(i), prompt[:30], GREEDY) for i, prompt in enumerate(prompts)]
-    for ask in again:
-        driver.run([ask], 20)
-        driver.finish(ask)
+    driver.run(again, 20)
     assert [ask.output for ask in again] == [ask.output for ask in expected]
 
 
