@@ -43,10 +43,14 @@ from service.output_stream import OutputStream
 
 logger = logging.getLogger(__name__)
 
-_MESSAGES_PER_TURN = 64
+_MESSAGES_PER_TURN = 16
 """The reader lets others run after this many messages."""
 _PROBES_AFTER_S = (0.1, 1.0)
 """When to ask zmq whether the core is gone after some peer hung up: it may take a moment to know."""
+
+
+class EngineAddressError(Exception):
+    """The core's sockets cannot be bound where they should be; the text names the address."""
 
 
 class UtilityError(Exception):
@@ -61,7 +65,7 @@ class EngineClient:
     """
 
     def __init__(self, input_address: str, output_address: str) -> None:
-        """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises ``zmq.ZMQError`` if one is taken."""
+        """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails."""
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
         self.lost: asyncio.Future[str] = self._loop.create_future()
@@ -106,7 +110,7 @@ class EngineClient:
         return HandshakeServer(context, address, self.addresses, num_local_engines=num_local_engines)
 
     def add(self, requests: Sequence[EngineCoreRequest]) -> OutputStream:
-        """Submit ``requests``, whose outputs all come through the one stream returned. The caller must ``close`` it.
+        """Submit ``requests``, whose outputs all come through the one stream returned. The caller must close it.
 
         Raises Unavailable if there is no core.
         """
@@ -176,7 +180,12 @@ class EngineClient:
             # A restarted core takes its identity over; a send to a core that is not there raises.
             socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.bind(address)
+        socket.ipv6 = "[" in address
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise EngineAddressError(f"cannot listen at {address}: {error}") from error
         return socket
 
     def _send(self, request_type: RequestType, message: object) -> None:

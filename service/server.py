@@ -24,7 +24,7 @@ import uvloop
 
 from core.wire.messages import EngineReadyResponse
 from service.config import GatewayConfig
-from service.engine_client import EngineClient
+from service.engine_client import EngineAddressError, EngineClient
 from service.gate import Backend, Closed, Gate
 from service.generator import Generator, GeneratorLimits
 from service.listener import Listener, ListenError
@@ -59,9 +59,9 @@ async def serve(config: GatewayConfig) -> int:
         if await _done_before(signals.first, server.until_core_lost()):
             return 1
         if not await _done_before(signals.second, server.drain()):
-            server.abort_all()
+            server.generator.abort_all()
         return int(server.core_is_lost)
-    except (ListenError, ModelError, CoreLoadError) as error:
+    except (EngineAddressError, ListenError, ModelError, CoreLoadError) as error:
         logger.error("%s", error)
         return 1
     finally:
@@ -116,8 +116,17 @@ class GatewayServer:
     def admin_address(self) -> str:
         return self._admin.addresses[0]
 
+    @property
+    def generator(self) -> Generator:
+        """The requests that run. Raises Unavailable before there is a core."""
+        return self._gate.look_in().generator
+
+    @property
+    def core_is_lost(self) -> bool:
+        return self._engine is not None and self._engine.lost.done()
+
     async def start(self) -> None:
-        """Listen, load, let calls in. Raises ListenError, ModelError or CoreLoadError."""
+        """Listen, load, let calls in. Raises EngineAddressError, ListenError, ModelError or CoreLoadError."""
         start_time = time.monotonic()
         folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="sluicegate-")))
         engine = self._engine = EngineClient(*self._config.core.socket_addresses(folder))
@@ -130,15 +139,6 @@ class GatewayServer:
         seconds = time.monotonic() - start_time
         logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
 
-    @property
-    def generator(self) -> Generator:
-        """The requests that run. Raises Unavailable before there is a core."""
-        return self._gate.look_in().generator
-
-    @property
-    def core_is_lost(self) -> bool:
-        return self._engine is not None and self._engine.lost.done()
-
     async def until_core_lost(self) -> None:
         """Return when the core is gone. All that ran has failed by then, and no new call is let in."""
         assert self._engine is not None, "started"
@@ -150,10 +150,6 @@ class GatewayServer:
         """Refuse new requests and wait for those that run, at most the drain time-out; what is left then is aborted."""
         num_aborted = await self._gate.drain(self._config.limits.drain_timeout_s)
         logger.info("drained, %d requests aborted", num_aborted)
-
-    def abort_all(self) -> None:
-        """End what runs, as aborted, without waiting any longer."""
-        self.generator.abort_all()
 
     async def stop(self) -> None:
         """Let the last answers leave, then release everything. Nothing of the gateway is left behind."""

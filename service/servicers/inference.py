@@ -24,16 +24,18 @@ _INLINE_BELOW_BYTES = 4096
 
 
 class InferenceServicer(InferenceServiceServicer):
-    """Text generation and tokenization."""
+    """Text generation and tokenization.
+
+    A call enters the gate twice: a drain may have begun while a long prompt was tokenized.
+    """
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     async def Generate(self, request: pb.GenerateRequest, context: _Context) -> pb.GenerateResponse:
-        backend = self._gate.enter()
-        generation_request = await _off_loop_if_long(translate, request, backend.model)
+        generation_request = await _off_loop_if_long(translate, request, self._gate.enter().model)
         response = ResponseBuilder(generation_request)
-        with backend.generator.start(generation_request) as events:
+        with self._gate.enter().generator.start(generation_request) as events:
             async for event in events:
                 response.add(event)
         return response.build()
@@ -41,9 +43,8 @@ class InferenceServicer(InferenceServiceServicer):
     async def GenerateStream(
         self, request: pb.GenerateRequest, context: _Context
     ) -> AsyncIterator[pb.GenerateStreamResponse]:
-        backend = self._gate.enter()
-        generation_request = await _off_loop_if_long(translate, request, backend.model)
-        with backend.generator.start(generation_request) as events:
+        generation_request = await _off_loop_if_long(translate, request, self._gate.enter().model)
+        with self._gate.enter().generator.start(generation_request) as events:
             async for event in events:
                 yield to_stream_response(generation_request.request_id, event)
 

@@ -64,6 +64,15 @@ async def read_to_end(stream: grpc.aio.UnaryStreamCall) -> None:
         pass
 
 
+async def test_address_of_another_host(byte_model: ModelFiles, tmp_path: Path) -> None:
+    """An address that is not this host's ends the start with a message that names it, and no traceback."""
+    async with gateway_of(byte_model, tmp_path, "tcp://192.0.2.1:5000") as process:
+        assert await process.exit_code() == 1
+        assert "cannot listen at tcp://192.0.2.1" in process.log
+        assert "traceback" not in process.log
+        assert process.leftovers() == []
+
+
 async def test_waiting_for_a_core_can_be_ended(byte_model: ModelFiles, tmp_path: Path, handshake_address: str) -> None:
     """Without a core the gateway waits; SIGTERM ends that with another exit code than 0, and its log is JSON lines."""
     async with gateway_of(byte_model, tmp_path, handshake_address) as process:

@@ -1,0 +1,94 @@
+"""One request as the core sees it, and its outputs as events."""
+
+import pytest
+
+from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
+from core.wire.sampling_params import SamplingParams
+from service.errors import Internal
+from service.events import Delta, Event, Finished, Started
+from service.generation import Generation
+from service.generation_request import GenerationRequest, OutputChoices, StopRules
+from service.models import ModelFiles
+from service.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer(byte_model: ModelFiles) -> Tokenizer:
+    return Tokenizer.load(byte_model.tokenizer_folder)
+
+
+def a_request(n: int = 1, output: OutputChoices | None = None, stop: str | None = None) -> GenerationRequest:
+    rules = StopRules(strings=(stop,)) if stop else StopRules()
+    params = SamplingParams(n=n, seed=5, max_tokens=100)
+    return GenerationRequest("r", [1, 2, 3], params, rules, output or OutputChoices(), priority=4, cache_salt="salt")
+
+
+def kinds(events: list[Event]) -> list[type[Event]]:
+    return [type(event) for event in events]
+
+
+def test_what_the_core_gets(byte_tokenizer: Tokenizer) -> None:
+    """Each sequence is one request under an id of its own, with its own seed and all that the request asks for."""
+    generation = Generation(a_request(n=2), byte_tokenizer)
+    first, second = generation.core_requests()
+    assert [first.request_id, second.request_id] == generation.core_ids
+    assert first.request_id.removeprefix("0_") == second.request_id.removeprefix("1_")
+    assert [request.sampling_params.seed for request in (first, second) if request.sampling_params] == [5, 6]
+    assert (first.prompt_token_ids, first.priority, first.cache_salt) == ([1, 2, 3], 4, "salt")
+    assert (first.external_req_id, first.client_index) == ("r", 0)
+
+
+def test_ids_differ_each_time(byte_tokenizer: Tokenizer) -> None:
+    """The same request id gives another id in the core each time."""
+    names = {Generation(a_request(), byte_tokenizer).core_ids[0] for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith("r-") and len(name) == len("r-") + 8 for name in names)
+
+
+def test_started_once(byte_tokenizer: Tokenizer) -> None:
+    """The first output of any sequence brings the one Started, with the prompt only if it was asked for."""
+    generation = Generation(a_request(n=2, output=OutputChoices(echo_prompt_token_ids=True)), byte_tokenizer)
+    first, second = generation.core_ids
+    events = generation.feed(EngineCoreOutput(second, [65], prefill_stats=PrefillStats(3, 1, 2)))
+    assert events[0] == Started(3, 2, [1, 2, 3], None)
+    assert events[1] == Delta(1, "A", [], None)
+    assert kinds(generation.feed(EngineCoreOutput(first, [66], prefill_stats=PrefillStats(3)))) == [Delta]
+
+
+def test_empty_deltas_are_left_out(byte_tokenizer: Tokenizer) -> None:
+    """An output that adds no whole character makes no event, unless token ids were asked for."""
+    generation = Generation(a_request(), byte_tokenizer)
+    half, rest = "é".encode()
+    assert kinds(generation.feed(EngineCoreOutput(generation.core_ids[0], [half]))) == [Started]
+    assert generation.feed(EngineCoreOutput(generation.core_ids[0], [rest])) == [Delta(0, "é", [], None)]
+    generation = Generation(a_request(output=OutputChoices(token_ids=True)), byte_tokenizer)
+    assert generation.feed(EngineCoreOutput(generation.core_ids[0], [half]))[1] == Delta(0, "", [half], None)
+
+
+def test_finished_when_all_have_ended(byte_tokenizer: Tokenizer) -> None:
+    """The generation has ended when its last sequence has; each Finished has its own counts."""
+    generation = Generation(a_request(n=2), byte_tokenizer)
+    first, second = generation.core_ids
+    events = generation.feed(EngineCoreOutput(first, [65, 66], finish_reason=FinishReason.LENGTH))
+    assert not generation.finished
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert (finished.index, finished.num_prompt_tokens, finished.finish.num_output_tokens) == (0, 3, 2)
+    generation.feed(EngineCoreOutput(second, [65], finish_reason=FinishReason.LENGTH))
+    assert generation.finished
+
+
+def test_stop_string_finishes_before_the_core(byte_tokenizer: Tokenizer) -> None:
+    """A stop string ends the sequence although the core goes on."""
+    generation = Generation(a_request(stop="!"), byte_tokenizer)
+    events = generation.feed(EngineCoreOutput(generation.core_ids[0], [*b"ab!cd"]))
+    assert kinds(events) == [Started, Delta, Finished]
+    assert events[1] == Delta(0, "ab", [], None)
+    assert generation.finished
+
+
+def test_engine_error_is_raised(byte_tokenizer: Tokenizer) -> None:
+    """A finish ERROR is an Internal for the whole request."""
+    generation = Generation(a_request(), byte_tokenizer)
+    with pytest.raises(Internal, match="the engine failed at request 'r'"):
+        generation.feed(EngineCoreOutput(generation.core_ids[0], [], finish_reason=FinishReason.ERROR))
