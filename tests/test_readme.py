@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.demo import PROMPT, QUESTION
 from tests.e2e.server import Server, serving
 
 ROOT = Path(__file__).parent.parent
@@ -41,6 +42,12 @@ def test_the_python_block_runs_against_a_server(server: Server) -> None:
     assert done.stdout.startswith(" Paris")
     assert "Usage(num_prompt_tokens=" in done.stdout
     assert "Violation(field='sampling_params.top_p'" in done.stdout
+
+
+def test_what_the_demo_prints_is_what_it_asks() -> None:
+    """The block shows the demo as it is."""
+    assert f"> {QUESTION}\n" in README
+    assert f"\n{PROMPT}" in README
 
 
 @pytest.mark.parametrize("targets", _commands("make"), ids=" ".join)

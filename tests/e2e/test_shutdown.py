@@ -13,11 +13,12 @@ from sluicegate_client import Client, FinishReason, Stream, UnavailableError
 from tests.e2e.server import EXIT_TIMEOUT_S, Server, serving
 
 PROMPT = "Once upon a time"
+NUM_TOKENS = 32
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving("--drain-timeout", "30") as server:
+    with serving("--drain-timeout", "240") as server:
         yield server
 
 
@@ -49,7 +50,7 @@ def test_sigterm_lets_running_streams_finish_refuses_new_ones_and_leaves_nothing
     assert processes
     begun: queue.SimpleQueue[None] = queue.SimpleQueue()
     with Client(server.address) as client:
-        readers = [Reader(client.stream(PROMPT, max_tokens=64, ignore_eos=True), begun) for _ in range(4)]
+        readers = [Reader(client.stream(PROMPT, max_tokens=NUM_TOKENS, ignore_eos=True), begun) for _ in range(4)]
         for reader in readers:
             reader.start()
         for _ in readers:
@@ -60,11 +61,11 @@ def test_sigterm_lets_running_streams_finish_refuses_new_ones_and_leaves_nothing
         with pytest.raises(UnavailableError) as refused:
             client.generate(PROMPT, max_tokens=1)
         for reader in readers:
-            reader.join(EXIT_TIMEOUT_S)
+            reader.join()
 
     assert refused.value.retry_after is not None
     assert [reader.stream.finished[0].finish_reason for reader in readers] == [FinishReason.LENGTH] * 4
-    assert [reader.stream.finished[0].usage.num_output_tokens for reader in readers] == [64] * 4
+    assert [reader.stream.finished[0].usage.num_output_tokens for reader in readers] == [NUM_TOKENS] * 4
     assert server.process.wait(EXIT_TIMEOUT_S) == 0
     assert not [process for process in processes if process.is_running()]
     assert [*server.folder.iterdir()] == []
