@@ -89,7 +89,7 @@ def _check_listen_address(name: str, address: str) -> None:
         if address in ("unix:", "unix://"):
             raise ValueError(f"{name} must be unix:/PATH, got {address!r}")
         return
-    _host_of(name, address)
+    _checked_host(name, address)
 
 
 def _check_handshake_address(address: str) -> None:
@@ -98,11 +98,11 @@ def _check_handshake_address(address: str) -> None:
         return
     if scheme != "tcp":
         raise ValueError(f"handshake_address must be tcp://HOST:PORT or ipc:///PATH, got {address!r}")
-    if _host_of("handshake_address", rest) in _WILDCARD_HOSTS:
+    if _checked_host("handshake_address", rest) in _WILDCARD_HOSTS:
         raise ValueError(f"handshake_address must name an address that cores can dial, got {address!r}")
 
 
-def _host_of(name: str, address: str) -> str:
+def _checked_host(name: str, address: str) -> str:
     match = _HOST_PORT.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"{name} must be HOST:PORT with a port in [0, 65535], got {address!r}")

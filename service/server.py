@@ -103,7 +103,9 @@ class GatewayServer:
         self._health = Health([INFERENCE, CONTROL])
         self._gate = Gate(self._health)
         self._public, self._admin = Listener(), Listener([("grpc.enable_channelz", 1)])
-        self.listening, self._stopping = asyncio.Event(), asyncio.Event()
+        self.listening = asyncio.Event()
+        """Set when clients can connect, loaded or not."""
+        self._stopping = asyncio.Event()
         self._resources = AsyncExitStack()
         self._engine: EngineClient | None = None
 

@@ -65,7 +65,7 @@ class CoreProcess:
     async def exited(self) -> str:
         """How the process ended, once it has: its exit code or the signal that killed it."""
         code = await asyncio.shield(self._exit_code)
-        return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
 
     async def stop(self) -> None:
         """End the process, by force after a grace time, and reap it."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from core.wire.messages import EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats, RequestType
+from service.listener import MAX_RECEIVE_BYTES
 from service.server import GatewayServer
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
@@ -300,6 +301,19 @@ async def test_worst_error_still_fits_its_trailers(inference: InferenceServiceSt
     error = await error_of(inference.Generate(request))
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
     assert len(error.fields) > 5
+
+
+async def test_message_sizes(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """Millions of tokens are a prompt too long; beyond 16 MiB gRPC refuses the message; the server goes on."""
+    token_ids = pb.TokenIds(ids=[200] * 1_500_000)
+    error = await error_of(inference.Generate(pb.GenerateRequest(token_ids=token_ids)))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["token_ids"])
+    error = await error_of(inference.Generate(pb.GenerateRequest(text="x" * (MAX_RECEIVE_BYTES + 1))))
+    assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(MAX_RECEIVE_BYTES) in error.message
+    call = inference.Generate(pb.GenerateRequest(text="hi"))
+    await say(core, (await core.receive_add()).request_id, "ok")
+    assert (await call).outputs[0].text == "ok"
 
 
 async def test_not_built_says_so(inference: InferenceServiceStub) -> None:
