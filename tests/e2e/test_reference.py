@@ -1,16 +1,14 @@
 """The tokens that a correct float32 model gives, over gRPC, however the scheduler cuts the work."""
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluicegate_client import AsyncClient, Client, Generation
 from tests.e2e.server import Server, serving
+from tests.model_files import SMOLLM2_CASES as CASES
 
-CASES = json.loads((Path(__file__).parent.parent / "data/reference/smollm2_135m_q4_1.json").read_text())["cases"]
 CLEAR_MARGIN = 0.02
 """Below this log-probability gap to the second best token, two correct implementations may differ."""
 LOGPROB_TOLERANCE = 0.02
