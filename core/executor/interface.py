@@ -60,10 +60,6 @@ class SchedulerOutput(msgspec.Struct):
     finished_request_ids: list[str]
     """Requests the runner must forget before this step: finished, aborted or preempted."""
 
-    @property
-    def total_num_scheduled_tokens(self) -> int:
-        return sum(self.num_scheduled_tokens.values())
-
 
 class ModelRunnerOutput(msgspec.Struct):
     """One step's result. A request is absent from ``sampled_token_ids`` while its prefill is incomplete."""
