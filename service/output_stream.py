@@ -17,7 +17,7 @@ class OutputStream:
     def __init__(self, request_ids: Iterable[str]) -> None:
         self.request_ids = tuple(request_ids)
         self.unfinished = set(self.request_ids)
-        self._slots: dict[str, EngineCoreOutput] = {}
+        self._slots: dict[str, _Slot] = {}
         self._failure: Exception | None = None
         self._wakeup: asyncio.Future[None] | None = None
 
@@ -33,9 +33,9 @@ class OutputStream:
             self.unfinished.discard(request_id)
         waiting = self._slots.get(request_id)
         if waiting is None:
-            self._slots[request_id] = output
+            self._slots[request_id] = _Slot(output)
         else:
-            _merge(waiting, output)
+            waiting.merge(output)
         self._wake()
 
     def fail(self, error: Exception) -> None:
@@ -56,7 +56,7 @@ class OutputStream:
                 raise self._failure
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
-        outputs = list(self._slots.values())
+        outputs = [slot.take() for slot in self._slots.values()]
         self._slots.clear()
         return outputs
 
@@ -65,24 +65,41 @@ class OutputStream:
             self._wakeup.set_result(None)
 
 
-def _merge(into: EngineCoreOutput, output: EngineCoreOutput) -> None:
-    """Append ``output`` to the earlier ``into``. What only a first or only a last output has is kept."""
-    into.new_token_ids.extend(output.new_token_ids)
-    into.new_logprobs = _joined(into.new_logprobs, output.new_logprobs)
-    into.finish_reason = output.finish_reason
-    into.stop_reason = output.stop_reason
-    into.num_nans_in_logits += output.num_nans_in_logits
-    if into.prefill_stats is None:
-        into.prefill_stats = output.prefill_stats
-    if into.new_prompt_logprobs_tensors is None:
-        into.new_prompt_logprobs_tensors = output.new_prompt_logprobs_tensors
+class _Slot:
+    """The outputs of one request that wait, as one output."""
+
+    __slots__ = ("_logprobs", "_output")
+
+    def __init__(self, output: EngineCoreOutput) -> None:
+        self._output = output
+        self._logprobs = [] if output.new_logprobs is None else [output.new_logprobs]
+
+    def merge(self, output: EngineCoreOutput) -> None:
+        """Append ``output``. What only a first or only a last output has is kept."""
+        waiting = self._output
+        waiting.new_token_ids.extend(output.new_token_ids)
+        if output.new_logprobs is not None:
+            self._logprobs.append(output.new_logprobs)
+        waiting.finish_reason = output.finish_reason
+        waiting.stop_reason = output.stop_reason
+        waiting.num_nans_in_logits += output.num_nans_in_logits
+        if waiting.prefill_stats is None:
+            waiting.prefill_stats = output.prefill_stats
+        if waiting.new_prompt_logprobs_tensors is None:
+            waiting.new_prompt_logprobs_tensors = output.new_prompt_logprobs_tensors
+
+    def take(self) -> EngineCoreOutput:
+        """The one output. The log-probabilities are joined only now: every join copies all of them."""
+        if self._logprobs:
+            self._output.new_logprobs = _joined(self._logprobs)
+        return self._output
 
 
-def _joined(earlier: LogprobsLists | None, later: LogprobsLists | None) -> LogprobsLists | None:
-    if earlier is None or later is None:
-        return earlier or later
+def _joined(parts: list[LogprobsLists]) -> LogprobsLists:
+    if len(parts) == 1:
+        return parts[0]
     return LogprobsLists(
-        np.concatenate((earlier.token_ids, later.token_ids)),
-        np.concatenate((earlier.logprobs, later.logprobs)),
-        np.concatenate((earlier.ranks, later.ranks)),
+        np.concatenate([part.token_ids for part in parts]),
+        np.concatenate([part.logprobs for part in parts]),
+        np.concatenate([part.ranks for part in parts]),
     )

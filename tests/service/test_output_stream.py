@@ -27,6 +27,20 @@ async def test_outputs_not_taken_are_merged() -> None:
     assert (merged.finish_reason, merged.stop_reason, merged.num_nans_in_logits) == (FinishReason.STOP, 4, 1)
 
 
+async def test_logprobs_are_joined_once() -> None:
+    """However many outputs wait, their log-probabilities are copied once, when they are taken: not at every merge."""
+    stream = OutputStream(["a"])
+    first_row = a_row(0)
+    first = EngineCoreOutput("a", [0], first_row)
+    stream.put(first)
+    for token_id in range(1, 100):
+        stream.put(EngineCoreOutput("a", [token_id], a_row(token_id)))
+        assert first.new_logprobs is first_row
+    (merged,) = await stream.next()
+    assert merged.new_logprobs is not None
+    assert merged.new_logprobs.token_ids.tolist() == [[token_id] for token_id in range(100)]
+
+
 async def test_requests_have_slots_of_their_own() -> None:
     """Outputs of two requests stay apart, and are taken together."""
     stream = OutputStream(["a", "b"])
