@@ -37,7 +37,7 @@ from core.wire.messages import (
     UtilityOutput,
 )
 from service.engine_stats import EngineStats
-from service.errors import Internal, Unavailable
+from service.errors import Unavailable
 from service.output_decoder import OutputDecoder
 from service.output_stream import OutputStream
 
@@ -246,9 +246,12 @@ class EngineClient:
 
     def _salvage(self, frames: list[bytes]) -> EngineCoreOutputs:
         outputs, broken_ids = self._output_decoder.salvage(frames)
-        for request_id in broken_ids:
-            if (stream := self._streams.get(request_id)) is not None:
-                stream.fail(Internal(f"the core sent an undecodable output for {request_id}"))
+        self._send_abort(broken_ids)
+        cause = "the core sent an undecodable output"
+        outputs.outputs += [
+            EngineCoreOutput(request_id, [], finish_reason=FinishReason.ERROR, stop_reason=cause)
+            for request_id in broken_ids
+        ]
         return outputs
 
     def _dispatch(self, outputs: EngineCoreOutputs) -> None:

@@ -55,11 +55,12 @@ class InvalidRequest(ServiceError):
     code = grpc.StatusCode.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"
 
-    def __init__(self, violations: Sequence[Violation]) -> None:
+    def __init__(self, violations: Sequence[Violation], *, reason: str | None = None) -> None:
         self.violations = _that_fit(violations)
         named = "; ".join(f"{field}: {text}" for field, text in self.violations)
         num_unnamed = len(violations) - len(self.violations)
-        super().__init__(named[:_MAX_MESSAGE_CHARS] + (f"; and {num_unnamed} more" if num_unnamed else ""))
+        more = f"; and {num_unnamed} more" if num_unnamed else ""
+        super().__init__(named[:_MAX_MESSAGE_CHARS] + more, reason=reason)
 
     def details(self) -> list[Message]:
         fields = [BadRequest.FieldViolation(field=field, description=text) for field, text in self.violations]
@@ -122,13 +123,14 @@ class Unavailable(RetryableError):
 
 
 class Internal(ServiceError):
-    """Our fault. The client gets an ``error_id``; whoever catches this logs the cause under the same id."""
+    """Our fault. The client gets an ``error_id``; whoever catches this logs the ``cause`` under the same id."""
 
     code = grpc.StatusCode.INTERNAL
     reason = "INTERNAL"
 
-    def __init__(self, message: str = "internal error", *, reason: str | None = None) -> None:
+    def __init__(self, message: str = "internal error", *, reason: str | None = None, cause: str = "") -> None:
         self.error_id = secrets.token_hex(6)
+        self.cause = cause
         super().__init__(f"{message} (error id {self.error_id})", reason=reason, error_id=self.error_id)
 
 

@@ -1,15 +1,20 @@
 """One request on its way: how it is put to the core, and what the core's outputs mean. Pure: no sockets."""
 
+import logging
 import secrets
 import time
 from dataclasses import dataclass
 
-from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
-from service.errors import Internal, shown
+from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreRequest, FinishReason
+from core.wire.sampling_params import Violation
+from service.errors import Internal, InvalidRequest, shown
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
-from service.sequence import Sequence
+from service.sequence import Sequence, SequenceFinish
+from service.token_bytes import UnknownTokenError
 from service.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -33,6 +38,7 @@ class Generation:
         names = [name] if n == 1 else [f"{index}_{name}" for index in range(n)]
         self._children = {name: _Child(Sequence(index, request, tokenizer)) for index, name in enumerate(names)}
         self._num_unfinished = n
+        self._num_failed = 0
         self._started = False
 
     def __repr__(self) -> str:
@@ -69,14 +75,28 @@ class Generation:
         ]
 
     def feed(self, output: EngineCoreOutput) -> list[Event]:
-        """What ``output`` tells, in order. Raises Internal if the core failed at the request."""
+        """What ``output`` tells, in order.
+
+        Raises InvalidRequest if the core refused the request, Internal if every sequence has failed. A sequence that
+        fails while another does not ends as ERROR.
+        """
         if output.finish_reason is FinishReason.ERROR:
-            raise Internal(f"the engine failed at request {shown(self.request.request_id)}", reason="ENGINE_ERROR")
+            self._check_refused(output.stop_reason)
         child = self._children[output.request_id]
         if output.prefill_stats is not None:
             child.num_cached_tokens = output.prefill_stats.num_cached_tokens
         events: list[Event] = [] if self._started else [self._start(child, output)]
-        return events + self._progress(child, output)
+        try:
+            return events + self._progress(child, output)
+        except UnknownTokenError as error:
+            return [*events, self._fail(child, child.sequence.broken_off(), error)]
+
+    def _check_refused(self, cause: int | str | None) -> None:
+        """Every sequence asks for the same: what the core refuses once it refuses n times."""
+        if isinstance(cause, str) and cause.startswith(REFUSED):
+            logger.warning("request %s: the engine %s", self.request.request_id, cause)
+            violation = Violation("request", f"the engine refused it: {cause.removeprefix(REFUSED)}")
+            raise InvalidRequest([violation], reason="REFUSED_BY_ENGINE")
 
     def _start(self, child: _Child, output: EngineCoreOutput) -> Started:
         self._started = True
@@ -86,12 +106,25 @@ class Generation:
 
     def _progress(self, child: _Child, output: EngineCoreOutput) -> list[Event]:
         events: list[Event] = []
-        index, delta = child.sequence.index, child.sequence.feed(output)
+        delta = child.sequence.feed(output)
         token_ids = delta.token_ids if self.request.output.token_ids else []
         if delta.text or token_ids or delta.logprobs is not None:
-            events.append(Delta(index, delta.text, token_ids, delta.logprobs))
-        if delta.finish is not None:
-            self._num_unfinished -= 1
-            num_prompt_tokens = len(self.request.prompt_token_ids)
-            events.append(Finished(index, delta.finish, num_prompt_tokens, child.num_cached_tokens))
+            events.append(Delta(child.sequence.index, delta.text, token_ids, delta.logprobs))
+        if delta.finish is not None and delta.finish.reason is FinishReason.ERROR:
+            events.append(self._fail(child, delta.finish, output.stop_reason))
+        elif delta.finish is not None:
+            events.append(self._finish(child, delta.finish))
         return events
+
+    def _fail(self, child: _Child, finish: SequenceFinish, cause: object) -> Finished:
+        self._num_failed += 1
+        if self._num_failed == len(self._children):
+            message = f"the engine failed at request {shown(self.request.request_id)}"
+            raise Internal(message, reason="ENGINE_ERROR", cause=str(cause))
+        name = self.request.request_id
+        logger.error("request %s: sequence %d failed, others go on: %s", name, child.sequence.index, cause)
+        return self._finish(child, finish)
+
+    def _finish(self, child: _Child, finish: SequenceFinish) -> Finished:
+        self._num_unfinished -= 1
+        return Finished(child.sequence.index, finish, len(self.request.prompt_token_ids), child.num_cached_tokens)

@@ -58,6 +58,10 @@ class Sequence:
             self._finish_of(output),
         )
 
+    def broken_off(self) -> SequenceFinish:
+        """How it ends when an output cannot be used; nothing is fed after this."""
+        return SequenceFinish(FinishReason.ERROR, None, None, self._num_output_tokens)
+
     def _text_of(self, output: EngineCoreOutput) -> str:
         num_shown = len(output.new_token_ids) - self._hides_last_token(output)
         text = ""

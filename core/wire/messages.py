@@ -20,6 +20,10 @@ ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 """The one raw frame (not msgpack) that a dying core sends to every front end."""
 
 
+REFUSED = "refused: "
+"""How the ``stop_reason`` of an ERROR begins if the core did not take the request on: what follows is wrong with it."""
+
+
 class RequestType(enum.Enum):
     """First frame of every message to the core: one raw byte. The last two never leave the process."""
 

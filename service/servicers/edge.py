@@ -79,7 +79,7 @@ async def _errors_answered(context: Context) -> AsyncIterator[None]:
     try:
         yield
     except Internal as error:
-        logger.error("error %s: %s", error.error_id, error, exc_info=error)
+        logger.error("error %s: %s: %s", error.error_id, error.message, error.cause, exc_info=error)
         await _abort(context, error)
     except ServiceError as error:
         await _abort(context, error)

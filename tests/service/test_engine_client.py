@@ -20,7 +20,7 @@ from core.wire.messages import (
 )
 from core.wire.sampling_params import SamplingParams
 from service.engine_client import EngineClient, UtilityError
-from service.errors import Internal, Unavailable
+from service.errors import Unavailable
 from tests.service.fake_core import READY, FakeCore
 
 
@@ -135,13 +135,15 @@ async def test_garbage_does_not_end_the_reader(client: EngineClient, core: FakeC
 
 
 async def test_broken_output_fails_its_own_request_only(client: EngineClient, core: FakeCore) -> None:
-    """In a message with one broken output, the others are delivered and the broken one's stream fails."""
+    """In a message with one broken output, the others are delivered; the broken one's request fails and is aborted."""
     victim, neighbour = client.add([a_request("victim")]), client.add([a_request("neighbour")])
     outputs = [["victim", [1], None, None, None, 9], ["neighbour", [2]]]
     core.send_frames([msgspec.msgpack.encode([0, outputs])])
     assert (await neighbour.next())[0].new_token_ids == [2]
-    with pytest.raises(Internal):
-        await victim.next()
+    (failed,) = await victim.next()
+    assert (failed.finish_reason, failed.stop_reason) == (FinishReason.ERROR, "the core sent an undecodable output")
+    assert [await core.receive_add(), await core.receive_add()]
+    assert await core.receive_abort() == ["victim"]
 
 
 async def test_reported_death_ends_everything(client: EngineClient, core: FakeCore) -> None:

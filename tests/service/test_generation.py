@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
+from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
-from service.errors import Internal
+from service.errors import Internal, InvalidRequest
 from service.events import Delta, Event, Finished, Started
 from service.generation import Generation
 from service.generation_request import GenerationRequest, OutputChoices, StopRules
@@ -87,8 +87,60 @@ def test_stop_string_finishes_before_the_core(byte_tokenizer: Tokenizer) -> None
     assert generation.finished
 
 
+def failing(core_id: str, cause: str | None = None) -> EngineCoreOutput:
+    return EngineCoreOutput(core_id, [], finish_reason=FinishReason.ERROR, stop_reason=cause)
+
+
 def test_engine_error_is_raised(byte_tokenizer: Tokenizer) -> None:
-    """A finish ERROR is an Internal for the whole request."""
+    """A finish ERROR of the only sequence is an Internal, which keeps the core's words for the log."""
     generation = Generation(a_request(), byte_tokenizer)
-    with pytest.raises(Internal, match="the engine failed at request 'r'"):
-        generation.feed(EngineCoreOutput(generation.core_ids[0], [], finish_reason=FinishReason.ERROR))
+    with pytest.raises(Internal, match="the engine failed at request 'r'") as raised:
+        generation.feed(failing(generation.core_ids[0], "NaN in the logits"))
+    assert raised.value.cause == "NaN in the logits"
+    assert "NaN" not in raised.value.message
+
+
+def test_refusal_is_told(byte_tokenizer: Tokenizer) -> None:
+    """What the core refuses is the client's to correct, in the core's words, whichever sequence brings the news."""
+    generation = Generation(a_request(n=2), byte_tokenizer)
+    with pytest.raises(InvalidRequest, match=r"request: the engine refused it: min_p must be 0, got 1$") as raised:
+        generation.feed(failing(generation.core_ids[1], REFUSED + "min_p must be 0, got 1"))
+    assert raised.value.reason == "REFUSED_BY_ENGINE"
+
+
+def test_sequence_that_fails_leaves_the_others(byte_tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    """Of n sequences one that fails ends as ERROR with what it had, and is logged; the others go on."""
+    generation = Generation(a_request(n=2), byte_tokenizer)
+    first, second = generation.core_ids
+    generation.feed(EngineCoreOutput(second, [65]))
+    *events, finished = generation.feed(
+        EngineCoreOutput(first, [66], finish_reason=FinishReason.ERROR, stop_reason="NaN in the logits")
+    )
+    assert events == [Delta(0, "B", [], None)]
+    assert isinstance(finished, Finished)
+    assert (finished.index, finished.finish.reason, finished.finish.num_output_tokens) == (0, FinishReason.ERROR, 1)
+    assert "request r: sequence 0 failed, others go on: NaN in the logits" in caplog.text
+    assert kinds(generation.feed(EngineCoreOutput(second, [67], finish_reason=FinishReason.STOP))) == [Finished]
+    assert generation.finished
+
+
+def test_request_fails_when_all_its_sequences_have(byte_tokenizer: Tokenizer) -> None:
+    """Not before, and with Internal."""
+    generation = Generation(a_request(n=3), byte_tokenizer)
+    *earlier, last = generation.core_ids
+    for core_id in earlier:
+        assert kinds(generation.feed(failing(core_id)))[-1] is Finished
+    with pytest.raises(Internal):
+        generation.feed(failing(last))
+
+
+def test_token_outside_the_vocabulary_fails_its_sequence(byte_tokenizer: Tokenizer) -> None:
+    """A token id that is none ends its sequence as a failure of the core would."""
+    generation = Generation(a_request(n=2), byte_tokenizer)
+    first, second = generation.core_ids
+    *_, finished = generation.feed(EngineCoreOutput(first, [65, 9999]))
+    assert isinstance(finished, Finished)
+    assert (finished.index, finished.finish.reason) == (0, FinishReason.ERROR)
+    with pytest.raises(Internal) as raised:
+        generation.feed(EngineCoreOutput(second, [-1]))
+    assert raised.value.cause == "token id -1 is outside the vocabulary of 257"

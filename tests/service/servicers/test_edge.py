@@ -87,15 +87,18 @@ async def test_bug_is_logged_and_hidden(
 async def test_known_internal_error_is_logged(
     call: Callable[[Method], Awaitable[bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An Internal that a method raises itself is told in its own words and logged under its id."""
+    """An Internal that a method raises itself is told in its own words and logged with its cause under its id."""
 
     async def method(_request: bytes, _context: Any) -> bytes:
-        raise Internal("the engine failed")
+        raise Internal("the engine failed", cause="NaN in the logits")
 
     with caplog.at_level(logging.ERROR, "service.servicers.edge"):
         error = await error_of(call(method))
     assert "the engine failed" in error.message
-    assert error.metadata["error_id"] in caplog.text
+    assert "NaN" not in error.message
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert error.metadata["error_id"] in line
+    assert line.endswith("NaN in the logits")
 
 
 @pytest.mark.usefixtures("hang_up")

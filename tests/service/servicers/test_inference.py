@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from core.wire.messages import EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats, RequestType
+from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats, RequestType
 from service.listener import MAX_RECEIVE_BYTES
 from service.server import GatewayServer
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -189,31 +189,72 @@ async def test_prompt_larger_than_the_kv_cache(inference: InferenceServiceStub) 
     assert "65" in error.message
 
 
-async def test_failed_request_fails_alone(inference: InferenceServiceStub, core: FakeCore) -> None:
+async def test_failed_request_fails_alone(
+    inference: InferenceServiceStub, core: FakeCore, caplog: pytest.LogCaptureFixture
+) -> None:
     """A core's finish ERROR is INTERNAL for that call, with an id and no trace; its neighbour is undisturbed."""
     victim = inference.GenerateStream(pb.GenerateRequest(text="a"))
     victim_id = (await core.receive_add()).request_id
     neighbour = inference.GenerateStream(pb.GenerateRequest(text="b"))
     neighbour_id = (await core.receive_add()).request_id
-    core.emit(EngineCoreOutput(victim_id, [], finish_reason=FinishReason.ERROR), EngineCoreOutput(neighbour_id, [65]))
+    failure = EngineCoreOutput(victim_id, [], finish_reason=FinishReason.ERROR, stop_reason="NaN in the logits")
+    core.emit(failure, EngineCoreOutput(neighbour_id, [65]))
     error = await error_of(events_of(victim))
     assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "ENGINE_ERROR")
     assert error.metadata["error_id"] in error.message
+    assert "NaN" not in error.message
+    (record,) = [record for record in caplog.records if error.metadata["error_id"] in record.getMessage()]
+    assert record.getMessage().endswith("NaN in the logits")
     await say(core, neighbour_id, "B")
     assert text_of(await events_of(neighbour)) == "AB"
 
 
+async def test_failed_sequence_leaves_its_siblings(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """Of n sequences one that fails ends as ERROR and the others as they would have; unary and streamed alike."""
+    request = pb.GenerateRequest(text="hi", sampling_params={"n": 2, "temperature": 1})
+    for unary in (True, False):
+        call = inference.Generate(request) if unary else inference.GenerateStream(request)
+        first, second = await core.receive_add(), await core.receive_add()
+        core.emit(EngineCoreOutput(first.request_id, [], finish_reason=FinishReason.ERROR))
+        await say(core, second.request_id, "two")
+        if unary:
+            reasons = [output.finish_reason for output in (await call).outputs]
+        else:
+            events = await events_of(call)
+            assert text_of(events, 1) == "two"
+            ends = [event.finished for event in events if event.HasField("finished")]
+            reasons = [end.finish_reason for end in sorted(ends, key=lambda end: end.index)]
+        assert reasons == [pb.FINISH_REASON_ERROR, pb.FINISH_REASON_LENGTH]
+
+
+async def test_refused_request_says_why(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """A request that the core does not take on is INVALID_ARGUMENT with the core's words."""
+    call = inference.Generate(pb.GenerateRequest(text="hi"))
+    request = await core.receive_add()
+    refusal = REFUSED + "prompt_token_ids must fit the KV cache of 1 tokens, got 2"
+    core.emit(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, stop_reason=refusal))
+    error = await error_of(call)
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "REFUSED_BY_ENGINE")
+    assert error.message.endswith("prompt_token_ids must fit the KV cache of 1 tokens, got 2")
+    assert error.fields == ["request"]
+
+
 @pytest.mark.parametrize("token_id", [-5, 257, 2**32])
 async def test_token_outside_the_vocabulary_fails_alone(
-    inference: InferenceServiceStub, core: FakeCore, token_id: int
+    inference: InferenceServiceStub, core: FakeCore, token_id: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A token id that is none ends its own request with INTERNAL, is aborted in the core, and no other is disturbed."""
+    """A token id that is none ends its own request with INTERNAL, is aborted in the core, and no other is disturbed.
+
+    The log says which id it was.
+    """
     victim = inference.GenerateStream(pb.GenerateRequest(text="a"))
     victim_id = (await core.receive_add()).request_id
     neighbour = inference.GenerateStream(pb.GenerateRequest(text="b"))
     neighbour_id = (await core.receive_add()).request_id
     core.emit(EngineCoreOutput(victim_id, [token_id]), EngineCoreOutput(neighbour_id, [65]))
-    assert (await error_of(events_of(victim))).code is grpc.StatusCode.INTERNAL
+    error = await error_of(events_of(victim))
+    assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "ENGINE_ERROR")
+    assert f"token id {token_id} is outside the vocabulary of 257" in caplog.text
     assert await core.receive_abort() == [victim_id]
     await say(core, neighbour_id, "B")
     assert text_of(await events_of(neighbour)) == "AB"
