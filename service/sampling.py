@@ -39,18 +39,27 @@ def read_sampling_params(
     """What the core gets. What is wrong is added to ``violations``. ``num_prompt_tokens`` 0: the prompt is wrong."""
     fields = {field.name: value for field, value in given.ListFields() if field.name in _SCALARS}
     params = SamplingParams(**{"max_tokens": None, **model.generation_config.sampling, **fields})
-    if params.max_tokens is None and num_prompt_tokens:
-        params.max_tokens = model.max_model_len - num_prompt_tokens
     params.logit_bias = dict(given.logit_bias) or None
     params.allowed_token_ids = _unique(given.allowed_token_ids) or None
     params.bad_words_token_ids = _read_bad_words(given.bad_words, model.tokenizer, violations) or None
     _set_stop_token_ids(params, _unique(given.stop_token_ids), model.generation_config.eos_token_ids)
-    for field, description in find_violations(params, model.vocab_size):
+    found = [*find_violations(params, model.vocab_size)]
+    if num_prompt_tokens and not found:
+        found += _fit_into_context(params, model.max_model_len - num_prompt_tokens)
+    for field, description in found:
         # The others hold stop_token_ids once more, and the model's own.
         if field not in ("all_stop_token_ids", "eos_token_id"):
             violations.append(Violation(f"sampling_params.{_OWN_NAMES.get(field, field)}", description))
     params.top_k = max(params.top_k, 0)
     return params
+
+
+def _fit_into_context(params: SamplingParams, num_left: int) -> Iterator[Violation]:
+    """Let ``max_tokens`` end with the context, of which the prompt has left ``num_left`` tokens."""
+    params.max_tokens = min(params.max_tokens or num_left, num_left)
+    if params.min_tokens > num_left:
+        bound = f"what the prompt leaves of max_model_len ({num_left})"
+        yield Violation("min_tokens", f"must be at most {bound}, got {params.min_tokens}")
 
 
 def read_stop_rules(given: pb.SamplingParams, violations: list[Violation]) -> StopRules:

@@ -11,6 +11,8 @@ from core.wire.sampling_params import SamplingParams, find_violations
 from service.generation_config import GenerationConfig
 from service.generation_request import StopRules
 from service.served_model import ServedModel
+from service.translate import translate
+from sluicegate.v1 import inference_service_pb2 as pb
 from tests.service.translation import faults_of, sampled, translated
 
 
@@ -60,9 +62,21 @@ def test_top_k_off_has_two_names(smollm2: ServedModel, top_k: int) -> None:
     assert sampled(smollm2, top_k=top_k).top_k == 0
 
 
-def test_max_tokens_beyond_the_context_is_accepted(smollm2: ServedModel) -> None:
-    """The end of the context ends it as LENGTH."""
-    assert sampled(smollm2, max_tokens=10**6).max_tokens == 10**6
+@pytest.mark.parametrize(("asked", "given"), [(1, 1), (10, 10), (11, 10), (500, 10)])
+def test_max_tokens_ends_with_the_context(smollm2: ServedModel, asked: int, given: int) -> None:
+    """Also where this gateway's max_model_len is below the core's: of 100 a prompt of 90 leaves 10."""
+    request = pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5] * 90), sampling_params={"max_tokens": asked})
+    assert translate(request, replace(smollm2, max_model_len=100)).sampling_params.max_tokens == given
+
+
+@pytest.mark.parametrize("max_tokens", [None, 500])
+def test_min_tokens_beyond_the_context_is_named(smollm2: ServedModel, max_tokens: int | None) -> None:
+    """With and without max_tokens."""
+    params = {"min_tokens": 11} | ({} if max_tokens is None else {"max_tokens": max_tokens})
+    request = pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5] * 90), sampling_params=params)
+    faults = faults_of(lambda: translate(request, replace(smollm2, max_model_len=100)))
+    bound = "must be at most what the prompt leaves of max_model_len (10), got 11"
+    assert faults == {"sampling_params.min_tokens": bound}
 
 
 def test_lists_and_maps_reach_the_core(smollm2: ServedModel) -> None:
