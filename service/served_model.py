@@ -2,27 +2,40 @@
 
 from dataclasses import dataclass
 
+from core.wire.messages import EngineReadyResponse
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
 from service.models.model_folder import read_config
 from service.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    """``max_model_len`` bounds prompt plus output, ``vocab_size`` token ids, ``data_parallel_size`` ranks."""
+@dataclass(frozen=True, kw_only=True)
+class ModelText:
+    """What the files of a model say of its text. ``vocab_size`` bounds token ids."""
 
     name: str
     tokenizer: Tokenizer
     generation_config: GenerationConfig
-    max_model_len: int
     vocab_size: int
-    data_parallel_size: int = 1
 
     @classmethod
-    def load(cls, files: ModelFiles, max_model_len: int, data_parallel_size: int = 1) -> "ServedModel":
+    def load(cls, files: ModelFiles) -> "ModelText":
         """Reads the tokenizer and configuration; no weights. Raises ModelError for files that are missing or broken."""
-        tokenizer = Tokenizer.load(files.tokenizer_folder)
-        vocab_size = read_config(files.tokenizer_folder).get("vocab_size", tokenizer.vocab_size)
-        generation_config = GenerationConfig.load(files.tokenizer_folder, vocab_size, tokenizer.eos_token_id)
-        return cls(files.name, tokenizer, generation_config, max_model_len, vocab_size, data_parallel_size)
+        folder = files.tokenizer_folder
+        tokenizer = Tokenizer.load(folder)
+        vocab_size = read_config(folder).get("vocab_size", tokenizer.vocab_size)
+        generation_config = GenerationConfig.load(folder, vocab_size, tokenizer.eos_token_id)
+        return cls(name=files.name, tokenizer=tokenizer, generation_config=generation_config, vocab_size=vocab_size)
+
+    def served_by(self, engine: EngineReadyResponse, max_model_len: int | None = None) -> "ServedModel":
+        """With the limits of ``engine`` and, if lower, ``max_model_len``."""
+        longest = min(engine.max_model_len, max_model_len or engine.max_model_len)
+        return ServedModel(**vars(self), max_model_len=longest, data_parallel_size=engine.data_parallel_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel(ModelText):
+    """``max_model_len`` bounds prompt plus output, ``data_parallel_size`` ranks."""
+
+    max_model_len: int
+    data_parallel_size: int = 1

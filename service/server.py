@@ -10,7 +10,6 @@ The exit code is 0 when a signal ends a server that was ready, and 1 otherwise.
 """
 
 import asyncio
-import dataclasses
 import logging
 import signal
 import tempfile
@@ -29,7 +28,7 @@ from service.gate import Backend, Closed, Gate
 from service.generator import Generator, GeneratorLimits
 from service.listener import Listener, ListenError
 from service.models import ModelError
-from service.served_model import ServedModel
+from service.served_model import ModelText
 from service.servicers.control import ControlServicer
 from service.servicers.health import Health
 from service.services import CONTROL, INFERENCE, add_admin_services, add_public_services
@@ -174,20 +173,16 @@ class GatewayServer:
 
     async def _load(self, engine: EngineClient, supervisor: Supervisor) -> Backend:
         """The tokenizer is read while the core loads."""
-        model, engine_info = await _together(
-            asyncio.to_thread(ServedModel.load, self._config.model, max_model_len=0), supervisor.load()
-        )
-        max_model_len = min(engine_info.max_model_len, self._config.max_model_len or engine_info.max_model_len)
-        model = dataclasses.replace(
-            model, max_model_len=max_model_len, data_parallel_size=engine_info.data_parallel_size
-        )
-        limits = GeneratorLimits(self._config.limits.max_queued_requests, _max_cached_tokens(engine_info))
-        generator = Generator(engine, model.tokenizer, limits)
-        return Backend(model, engine, engine_info, generator)
+        text, engine_info = await _together(asyncio.to_thread(ModelText.load, self._config.model), supervisor.load())
+        model = text.served_by(engine_info, self._config.max_model_len)
+        limits = GeneratorLimits(self._config.limits.max_queued_requests, max_cached_tokens(engine_info))
+        return Backend(model, engine, engine_info, Generator(engine, model.tokenizer, limits))
 
 
-def _max_cached_tokens(engine_info: EngineReadyResponse) -> int:
-    return engine_info.kv_cache_size_tokens or engine_info.num_gpu_blocks * engine_info.block_size
+def max_cached_tokens(engine_info: EngineReadyResponse) -> int:
+    """What the KV cache holds for one request alone: all blocks but the null block, which the sizes told include."""
+    num_tokens = engine_info.kv_cache_size_tokens or engine_info.num_gpu_blocks * engine_info.block_size
+    return num_tokens - engine_info.block_size
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from service.models import ModelFiles, Progress, resolve_model
-from service.served_model import ServedModel
+from service.served_model import ModelText, ServedModel
 from service.tokenizer import Tokenizer
 
 MAX_MODEL_LEN = 8192
@@ -30,7 +30,7 @@ def smollm2_folder(smollm2_files: ModelFiles) -> Path:
 @pytest.fixture(scope="session")
 def smollm2(smollm2_files: ModelFiles) -> ServedModel:
     """SmolLM2 as the gateway sees it: tokenizer and configuration, no weights."""
-    return ServedModel.load(smollm2_files, MAX_MODEL_LEN)
+    return ServedModel(**vars(ModelText.load(smollm2_files)), max_model_len=MAX_MODEL_LEN)
 
 
 @pytest.fixture(scope="session")

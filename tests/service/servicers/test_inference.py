@@ -177,16 +177,23 @@ async def test_full_queue_is_refused_with_a_delay(
 
 
 SMALL_KV_CACHE = msgspec.structs.replace(READY, num_gpu_blocks=4)
+SMALL_KV_CACHE_WITH_SIZE = msgspec.structs.replace(SMALL_KV_CACHE, kv_cache_size_tokens=64)
 
 
-@pytest.mark.parametrize("core", [SMALL_KV_CACHE], indirect=True)
-async def test_prompt_larger_than_the_kv_cache(inference: InferenceServiceStub) -> None:
-    """A prompt that the KV cache can never hold gets RESOURCE_EXHAUSTED naming both numbers, and no delay."""
-    error = await error_of(inference.Generate(pb.GenerateRequest(text="x" * 65)))
+@pytest.mark.parametrize("core", [SMALL_KV_CACHE, SMALL_KV_CACHE_WITH_SIZE], indirect=True)
+async def test_prompt_larger_than_the_kv_cache(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """A prompt that the KV cache can never hold gets RESOURCE_EXHAUSTED naming both numbers, and no delay.
+
+    Of its blocks the first is the null block, which holds nothing.
+    """
+    error = await error_of(inference.Generate(pb.GenerateRequest(text="x" * 49)))
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "PROMPT_EXCEEDS_KV_CACHE")
     assert error.retry_after_s is None
-    assert "64 tokens" in error.message
-    assert "65" in error.message
+    assert "48 tokens" in error.message
+    assert "49" in error.message
+    fits = inference.Generate(pb.GenerateRequest(text="x" * 48))
+    await say(core, (await core.receive_add()).request_id, "ok")
+    assert (await fits).outputs[0].text == "ok"
 
 
 async def test_failed_request_fails_alone(
