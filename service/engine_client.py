@@ -240,7 +240,6 @@ class EngineClient:
             outputs = self._output_decoder.decode(frames)
         except WireError as error:
             logger.error("undecodable output message: %s", error)
-            self.stats.num_broken_messages += 1
             outputs = self._salvage(frames)
         self._dispatch(outputs)
 

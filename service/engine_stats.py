@@ -13,7 +13,6 @@ class EngineStats:
     num_preemptions: int = 0
     num_prefix_cache_queries: int = 0
     num_prefix_cache_hits: int = 0
-    num_broken_messages: int = 0
 
     def record(self, outputs: EngineCoreOutputs) -> None:
         """Take in one message: the prefix-cache counts in it are those of one step."""

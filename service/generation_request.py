@@ -25,7 +25,6 @@ class OutputChoices:
     token_ids: bool = False
     skip_special_tokens: bool = True
     echo_prompt_token_ids: bool = False
-    logprobs: bool = False
 
 
 @dataclass(frozen=True)

@@ -110,5 +110,4 @@ def _read_output(request: pb.GenerateRequest) -> OutputChoices:
         token_ids=options.token_ids,
         skip_special_tokens=options.skip_special_tokens if options.HasField("skip_special_tokens") else True,
         echo_prompt_token_ids=options.echo_prompt_token_ids,
-        logprobs=request.sampling_params.HasField("logprobs"),
     )

@@ -48,9 +48,8 @@ def test_output_options(smollm2: ServedModel) -> None:
     """Text alone by default, and each choice by its name."""
     assert translated(smollm2).output == OutputChoices()
     options = {"token_ids": True, "text": False, "skip_special_tokens": False, "echo_prompt_token_ids": True}
-    request = translated(smollm2, output_options=options, sampling_params={"logprobs": 0})
-    assert request.output == OutputChoices(
-        text=False, token_ids=True, skip_special_tokens=False, echo_prompt_token_ids=True, logprobs=True
+    assert translated(smollm2, output_options=options).output == OutputChoices(
+        text=False, token_ids=True, skip_special_tokens=False, echo_prompt_token_ids=True
     )
 
 
