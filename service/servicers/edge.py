@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import grpc
 from grpc_status import rpc_status
 
-from service.errors import Internal, ServiceError, Unimplemented, to_rpc_status
+from core.wire.sampling_params import Violation
+from service.errors import Internal, InvalidRequest, ServiceError, Unimplemented, to_rpc_status
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +46,34 @@ def not_built(method: str) -> Any:
 
 def _guarded(handler: Handler) -> Handler:
     answer = _one_response if not handler.response_streaming else _many_responses
+    # Done here, not by gRPC: it answers UNKNOWN, without details, to what does not decode.
+    decode = handler.request_deserializer or bytes
+    decoded = _each_decoded if handler.request_streaming else _decoded
     kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
     method = getattr(handler, kind)
 
     async def guarded(request: Any, context: Context) -> Any:
         try:
             async with _errors_answered(context):
-                return await answer(method, request, context)
+                return await answer(method, decoded(decode, request), context)
         except grpc.aio.InternalError as error:
             # Nothing can be sent: the client has gone, and its cancellation is on the way.
             raise asyncio.CancelledError from error
 
-    return handler._replace(**{kind: guarded})  # type: ignore[attr-defined, no-any-return]
+    return handler._replace(**{kind: guarded, "request_deserializer": None})  # type: ignore[attr-defined, no-any-return]
+
+
+def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
+    try:
+        return decode(message)
+    except Exception as error:
+        violation = Violation("request", f"its {len(message)} bytes do not decode: {error}")
+        raise InvalidRequest([violation], reason="UNDECODABLE_REQUEST") from error
+
+
+async def _each_decoded(decode: Callable[[bytes], Any], messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for message in messages:
+        yield _decoded(decode, message)
 
 
 async def _one_response(method: Any, request: Any, context: Context) -> Any:

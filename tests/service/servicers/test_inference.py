@@ -12,6 +12,7 @@ import pytest
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats, RequestType
 from service.listener import MAX_RECEIVE_BYTES
 from service.server import GatewayServer
+from service.services import INFERENCE
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.byte_model import EOS_TOKEN_ID
@@ -337,6 +338,18 @@ async def test_broken_request_names_the_field(inference: InferenceServiceStub) -
         error = await error_of(call)
         assert error.code is grpc.StatusCode.INVALID_ARGUMENT
         assert error.fields == ["sampling_params.top_p"]
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream", "Tokenize"])
+async def test_undecodable_request_is_named(channel: grpc.aio.Channel, method: str) -> None:
+    """Bytes that are no such message are INVALID_ARGUMENT with details."""
+    path, garbage = f"/{INFERENCE}/{method}", b"\x0a\xff\xff garbage"
+    streams = method == "GenerateStream"
+    error = await error_of(
+        channel.unary_stream(path)(garbage).read() if streams else channel.unary_unary(path)(garbage)
+    )
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE_REQUEST")
+    assert error.fields == ["request"]
 
 
 async def test_worst_error_still_fits_its_trailers(inference: InferenceServiceStub) -> None:

@@ -8,6 +8,7 @@ from grpc_reflection.v1alpha import reflection_pb2 as pb
 from service.server import GatewayServer
 from service.servicers.reflection import V1, V1_ALPHA
 from service.services import CONTROL, INFERENCE
+from tests.service.errors_of_calls import error_of
 
 
 @pytest.mark.parametrize("name", [V1, V1_ALPHA])
@@ -30,3 +31,14 @@ async def test_reflection(gateway: GatewayServer, name: str, service: str) -> No
     assert {service, "grpc.health.v1.Health", V1, V1_ALPHA} <= names
     (first, *_) = described.file_descriptor_response.file_descriptor_proto
     assert descriptor_pb2.FileDescriptorProto.FromString(first).package == "sluicegate.v1"
+
+
+async def test_undecodable_message_of_a_stream(gateway: GatewayServer) -> None:
+    """Those before it are answered; it ends the stream with INVALID_ARGUMENT."""
+    async with grpc.aio.insecure_channel(gateway.grpc_addresses[0]) as channel:
+        ask = channel.stream_stream(f"/{V1}/ServerReflectionInfo")
+        list_services = pb.ServerReflectionRequest(list_services="").SerializeToString()
+        stream = ask(iter([list_services, b"\x0a\xff\xff garbage"]))
+        assert INFERENCE.encode() in await stream.read()
+        error = await error_of(stream.read())
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE_REQUEST")
