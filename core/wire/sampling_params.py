@@ -1,7 +1,7 @@
 """How to choose a request's tokens, and the bounds of every field."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,13 @@ MAX_LOGPROBS = 20
 """Most log-probabilities per token, beside the sampled one (vLLM's max_logprobs)."""
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this one mean greedy."""
+MAX_COUNT = 2**31 - 1
+"""Of top_k and min_tokens."""
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-6, 1e6
+MAX_LOGIT_BIAS = 1e20
+"""Of either sign. With the extreme penalty and the lowest temperature upon it, a logit is still finite in float32."""
+MAX_BAD_WORDS = 4096
+"""Token sequences. Each is compared at every step; the gateway's bound on words makes at most half as many."""
 
 
 class StructuredOutputs(msgspec.Struct, rename={"backend": "_backend", "backend_was_auto": "_backend_was_auto"}):
@@ -106,8 +113,9 @@ class Violation(NamedTuple):
 
 
 def find_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
-    """Every field of ``params`` that is out of bounds, the bounds being those of vLLM's SamplingParams.
+    """Every field of ``params`` that is out of bounds, once each.
 
+    The bounds are those of vLLM's SamplingParams and, where it has none, what a model runner's numbers can hold.
     Both sides of the wire ask: the gateway to refuse the call, the core because it trusts no front end.
     """
     yield from _sequence_violations(params)
@@ -129,14 +137,15 @@ def _distribution_violations(params: SamplingParams) -> Iterator[Violation]:
     for field in ("presence_penalty", "frequency_penalty"):
         if not -2 <= (value := getattr(params, field)) <= 2:
             yield Violation(field, f"must be in [-2, 2], got {value}")
-    if not 0 < params.repetition_penalty < math.inf:
-        yield Violation("repetition_penalty", f"must be finite and > 0, got {params.repetition_penalty}")
+    if not MIN_REPETITION_PENALTY <= params.repetition_penalty <= MAX_REPETITION_PENALTY:
+        bound = f"[{MIN_REPETITION_PENALTY:g}, {MAX_REPETITION_PENALTY:g}]"
+        yield Violation("repetition_penalty", f"must be in {bound}, got {params.repetition_penalty}")
     if not 0 <= params.temperature <= 2:
         yield Violation("temperature", f"must be in [0, 2], got {params.temperature}")
     if not 0 < params.top_p <= 1:
         yield Violation("top_p", f"must be in (0, 1], got {params.top_p}")
-    if params.top_k < -1:
-        yield Violation("top_k", f"must be -1 or 0 (off) or at least 1, got {params.top_k}")
+    if not -1 <= params.top_k <= MAX_COUNT:
+        yield Violation("top_k", f"must be -1 or 0 (off) or in [1, {MAX_COUNT}], got {params.top_k}")
     if not 0 <= params.min_p <= 1:
         yield Violation("min_p", f"must be in [0, 1], got {params.min_p}")
 
@@ -144,8 +153,8 @@ def _distribution_violations(params: SamplingParams) -> Iterator[Violation]:
 def _length_violations(params: SamplingParams) -> Iterator[Violation]:
     if params.max_tokens is not None and params.max_tokens < 1:
         yield Violation("max_tokens", f"must be at least 1, got {params.max_tokens}")
-    if params.min_tokens < 0:
-        yield Violation("min_tokens", f"must be at least 0, got {params.min_tokens}")
+    if not 0 <= params.min_tokens <= MAX_COUNT:
+        yield Violation("min_tokens", f"must be in [0, {MAX_COUNT}], got {params.min_tokens}")
     elif params.max_tokens is not None and params.min_tokens > params.max_tokens >= 1:
         yield Violation("min_tokens", f"must be at most max_tokens ({params.max_tokens}), got {params.min_tokens}")
     if params.repetition_detection is not None:
@@ -161,28 +170,53 @@ def _repetition_violations(repetition: RepetitionDetection) -> Iterator[Violatio
 
 
 def _logprobs_violations(params: SamplingParams) -> Iterator[Violation]:
-    for field in ("logprobs", "prompt_logprobs"):
-        value = getattr(params, field)
-        if value is not None and not -1 <= value <= MAX_LOGPROBS:
-            yield Violation(field, f"must be -1 (all) or in [0, {MAX_LOGPROBS}], got {value}")
+    if params.logprobs is not None and not -1 <= params.logprobs <= MAX_LOGPROBS:
+        yield Violation("logprobs", f"must be -1 (all) or in [0, {MAX_LOGPROBS}], got {params.logprobs}")
+    # Not -1: a whole vocabulary for every token of a prompt is gigabytes.
+    if params.prompt_logprobs is not None and not 0 <= params.prompt_logprobs <= MAX_LOGPROBS:
+        yield Violation("prompt_logprobs", f"must be in [0, {MAX_LOGPROBS}], got {params.prompt_logprobs}")
 
 
 def _token_id_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
     if params.allowed_token_ids is not None and not params.allowed_token_ids:
         yield Violation("allowed_token_ids", "must not be an empty list: no token could be chosen")
-    for token_id, bias in (params.logit_bias or {}).items():
-        if not math.isfinite(bias):
-            yield Violation(f"logit_bias[{token_id}]", f"must be finite, got {bias}")
-    lists = {
+    yield from _bias_violations(params.logit_bias or {})
+    yield from _bad_words_violations(params.bad_words_token_ids or [], vocab_size)
+    lists: dict[str, Collection[int] | None] = {
         "stop_token_ids": params.stop_token_ids,
         "allowed_token_ids": params.allowed_token_ids,
         "logit_bias": params.logit_bias,
         "logprob_token_ids": params.logprob_token_ids,
         "all_stop_token_ids": params.all_stop_token_ids,
         "eos_token_id": None if params.eos_token_id is None else [params.eos_token_id],
-        "bad_words_token_ids": [token_id for word in params.bad_words_token_ids or [] for token_id in word],
     }
     for field, token_ids in lists.items():
-        outside = next((i for i in token_ids or () if not 0 <= i < vocab_size), None)
-        if outside is not None:
-            yield Violation(field, f"token ids must be in [0, {vocab_size - 1}], got {outside}")
+        if len(token_ids or ()) > vocab_size:
+            yield Violation(field, f"must have at most {vocab_size} token ids, got {len(token_ids or ())}")
+        else:
+            yield from _outside_vocabulary(field, token_ids or (), vocab_size)
+
+
+def _bias_violations(biases: dict[int, float]) -> Iterator[Violation]:
+    # NaN fails this comparison too.
+    too_large = next((item for item in biases.items() if not abs(item[1]) <= MAX_LOGIT_BIAS), None)
+    if too_large is not None:
+        token_id, bias = too_large
+        bound = f"[-{MAX_LOGIT_BIAS:g}, {MAX_LOGIT_BIAS:g}]"
+        yield Violation(f"logit_bias[{token_id}]", f"must be in {bound}, got {bias}")
+
+
+def _bad_words_violations(words: list[list[int]], vocab_size: int) -> Iterator[Violation]:
+    field = "bad_words_token_ids"
+    if len(words) > MAX_BAD_WORDS:
+        yield Violation(field, f"must have at most {MAX_BAD_WORDS} words, got {len(words)}")
+    elif not all(words):
+        yield Violation(field, "must not hold an empty word")
+    else:
+        yield from _outside_vocabulary(field, chain.from_iterable(words), vocab_size)
+
+
+def _outside_vocabulary(field: str, token_ids: Iterable[int], vocab_size: int) -> Iterator[Violation]:
+    outside = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
+    if outside is not None:
+        yield Violation(field, f"token ids must be in [0, {vocab_size - 1}], got {outside}")
