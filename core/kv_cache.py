@@ -99,7 +99,9 @@ class KVCache:
         self._pool.check_integrity(block for request in requests for block in request.blocks)
 
     def _reader_for(self, request: Request) -> BlockHasher | None:
-        return None if request.sampling_params.skip_reading_prefix_cache else self._hasher
+        params = request.sampling_params
+        # The log-probabilities of prompt tokens come from computing them.
+        return None if params.skip_reading_prefix_cache or params.prompt_logprobs is not None else self._hasher
 
     def _find_prefix(self, request: Request) -> list[Block]:
         """The longest run of cached blocks that leaves at least one token to compute: its logits are needed."""

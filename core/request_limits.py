@@ -8,7 +8,7 @@ from core.wire.sampling_params import SamplingParams, Violation, find_violations
 
 # To ignore one of these would give an answer that looks right and is not.
 _UNSUPPORTED = ("mm_features", "pooling_params", "lora_request", "prompt_embeds", "prompt_is_token_ids", "resumable")
-_UNSUPPORTED_SAMPLING = ("structured_outputs", "prompt_logprobs", "logprob_token_ids", "thinking_token_budget")
+_UNSUPPORTED_SAMPLING = ("structured_outputs", "logprob_token_ids", "thinking_token_budget")
 
 
 class RequestError(ValueError):

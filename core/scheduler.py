@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 PauseMode = Literal["abort", "wait", "keep"]
 Outputs = dict[int, EngineCoreOutputs]
 """One message per front end, by client index."""
+_NO_POSSIBLE_TOKEN = "no token is possible: allowed_token_ids, bad words and min_tokens rule out every one"
 
 
 class PauseState(enum.Enum):
@@ -212,31 +213,39 @@ class Scheduler:
             return None
         num_nans = result.num_nans_in_logits.get(request.request_id, 0)
         if num_nans:
-            return self._fail(request, f"{num_nans} NaN in its logits", num_nans)
+            return self._distrust(request, f"{num_nans} NaN in its logits", num_nans)
         (token_id,) = result.sampled_token_ids[request.request_id]
         if not 0 <= token_id < self._vocab_size:
-            return self._fail(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
+            return self._distrust(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
         self.kv_cache.remember(request)
+        if request.request_id in result.no_possible_token:
+            return self._fail(request, _NO_POSSIBLE_TOKEN)
         return self._append(request, token_id, result)
 
     def _append(self, request: Request, token_id: int, result: ModelRunnerOutput) -> EngineCoreOutput:
         request.token_ids.append(token_id)
         output = _make_output(request, [token_id])
         output.new_logprobs = result.logprobs.get(request.request_id)
+        output.new_prompt_logprobs_tensors = result.prompt_logprobs.get(request.request_id)
         stop = find_stop(request)
         if stop is not None:
             self._finish(request, stop.finish_reason)
             output.finish_reason, output.stop_reason = stop
         return output
 
-    def _fail(self, request: Request, cause: str, num_nans: int = 0) -> EngineCoreOutput:
-        """End one request as ERROR. Its keys and values may be what is wrong, so nobody shall find them."""
-        logger.error("request %s failed: %s", request.request_id, cause)
+    def _distrust(self, request: Request, cause: str, num_nans: int = 0) -> EngineCoreOutput:
+        """End a request whose keys and values may be what is wrong, so that nobody shall find them."""
         self.kv_cache.forget(request)
+        output = self._fail(request, cause)
+        output.num_nans_in_logits = num_nans
+        return output
+
+    def _fail(self, request: Request, cause: str) -> EngineCoreOutput:
+        """End one request as ERROR."""
+        logger.error("request %.100s failed: %s", request.request_id, cause)
         self._finish(request, FinishReason.ERROR)
         output = _make_output(request)
         output.stop_reason = cause
-        output.num_nans_in_logits = num_nans
         return output
 
     def _finish(self, request: Request, reason: FinishReason) -> None:

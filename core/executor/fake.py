@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.executor.interface import CachedRequest, ModelInfo, ModelRunnerOutput, NewRequest, SchedulerOutput
-from core.wire.messages import LogprobsLists
+from core.wire.messages import LogprobsLists, LogprobsTensors
+from core.wire.tensor import Tensor
 
 FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8)
 _EMPTY = -1
@@ -32,8 +33,8 @@ class FakeExecutor:
     """Deterministic, immediate, single-threaded.
 
     ``scripted_tokens``: the output tokens of a request id, in place of the computed ones as far as they go.
-    ``nan_request_ids``: requests whose logits hold NaN. ``on_step``: called with the number of each step, from 1,
-    before it runs; what it raises, the step raises.
+    ``nan_request_ids``: requests whose logits hold NaN. ``masked_request_ids``: those whose parameters rule out every
+    token. ``on_step``: called with the number of each step, from 1, before it runs; what it raises, the step raises.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class FakeExecutor:
         kv_cache_bytes: int = 1 << 20,
         scripted_tokens: Mapping[str, Sequence[int]] | None = None,
         nan_request_ids: Container[str] = (),
+        masked_request_ids: Container[str] = (),
         on_step: Callable[[int], None] | None = None,
     ) -> None:
         self._model_info = model_info
         self._kv_cache_bytes = kv_cache_bytes
         self._scripted_tokens = scripted_tokens or {}
         self._nan_request_ids = nan_request_ids
+        self._masked_request_ids = masked_request_ids
         self._on_step = on_step
         self._num_steps = 0
         self._block_size = 0
@@ -144,12 +147,16 @@ class FakeExecutor:
         num_output_tokens = len(request.token_ids) - request.num_prompt_tokens
         if num_output_tokens < len(script):
             token_id = script[num_output_tokens]
+        if request.num_prompt_logprobs is not None and len(request.token_ids) == request.num_prompt_tokens:
+            result.prompt_logprobs[request.request_id] = request.score_prompt(request.num_prompt_logprobs)
         request.token_ids.append(token_id)
         result.sampled_token_ids[request.request_id] = [token_id]
         if request.num_logprobs is not None:
             result.logprobs[request.request_id] = _make_logprobs(token_id, request.num_logprobs)
         if request.request_id in self._nan_request_ids:
             result.num_nans_in_logits[request.request_id] = self._model_info.vocab_size
+        if request.request_id in self._masked_request_ids:
+            result.no_possible_token.add(request.request_id)
 
 
 class _FakeRequest:
@@ -160,8 +167,9 @@ class _FakeRequest:
         self.token_ids = new.token_ids
         self.num_prompt_tokens = new.num_prompt_tokens
         self.num_logprobs = new.sampling_params.logprobs
+        self.num_prompt_logprobs = new.sampling_params.prompt_logprobs
         self.block_ids = list(new.block_ids)
-        self.num_computed_tokens = new.num_computed_tokens
+        self.num_cached_tokens = self.num_computed_tokens = new.num_computed_tokens
         self._expected: list[int] = []
 
     def __repr__(self) -> str:
@@ -179,6 +187,18 @@ class _FakeRequest:
             raise FakeExecutorError(f"{self}: no place for {count} tokens in blocks of {block_size}")
         positions = np.arange(count)
         return np.asarray(self.block_ids)[positions // block_size] * block_size + positions % block_size
+
+    def score_prompt(self, num_logprobs: int) -> LogprobsTensors:
+        """One row for each prompt token but the first, if this executor computed all of them."""
+        if self.num_cached_tokens:
+            raise FakeExecutorError(f"{self}: prompt_logprobs, but {self.num_cached_tokens} tokens were not computed")
+        rows = [_make_logprobs(token_id, num_logprobs) for token_id in self.token_ids[1:]]
+        none = np.zeros((0, num_logprobs + 1))
+        return LogprobsTensors(
+            Tensor(np.concatenate([none, *(row.token_ids for row in rows)]).astype(np.int32)),
+            Tensor(np.concatenate([none, *(row.logprobs for row in rows)]).astype(np.float32)),
+            Tensor(np.ones(len(rows), np.int32)),
+        )
 
     def expected_slots(self, count: int) -> list[int]:
         """What the first ``count`` slots must hold."""

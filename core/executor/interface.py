@@ -69,6 +69,8 @@ class ModelRunnerOutput(msgspec.Struct):
     prompt_logprobs: dict[str, LogprobsTensors] = {}
     num_nans_in_logits: dict[str, int] = {}
     """Only requests whose logits held NaN; their sampled tokens mean nothing."""
+    no_possible_token: set[str] = set()
+    """Requests whose own parameters ruled out every token; their sampled tokens mean nothing."""
 
 
 class Executor(Protocol):

@@ -15,11 +15,11 @@ _ROWS_TOGETHER = 64
 
 
 class PromptLogprobs:
-    """Row i scores prompt token i+1, given those before it."""
+    """Row i scores prompt token i+1, given those before it; the best ``k`` beside it."""
 
-    def __init__(self, k: int, vocab_size: int) -> None:
-        self._k = vocab_size if k == -1 else k
-        width = self._k + 1
+    def __init__(self, k: int) -> None:
+        self._k = k
+        width = k + 1
         ranks = torch.empty(0, dtype=torch.int64)
         self._parts = [RankedLogprobs(torch.empty(0, width, dtype=torch.int32), torch.empty(0, width), ranks)]
 

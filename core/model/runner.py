@@ -49,11 +49,10 @@ class ModelRunner:
             self._prompt_logprobs.pop(request_id, None)
 
     def _learn(self, work: SchedulerOutput) -> None:
-        vocab_size = self.model.architecture.vocab_size
         for new in work.new_requests:
             self._requests[new.request_id] = request = RequestState(new)
             if new.sampling_params.prompt_logprobs is not None and not request.is_resumed:
-                self._prompt_logprobs[new.request_id] = PromptLogprobs(new.sampling_params.prompt_logprobs, vocab_size)
+                self._prompt_logprobs[new.request_id] = PromptLogprobs(new.sampling_params.prompt_logprobs)
         for cached in work.cached_requests:
             request = self._requests[cached.request_id]
             request.block_ids.extend(cached.new_block_ids)
@@ -67,12 +66,17 @@ class ModelRunner:
         if not batch.sampled:
             return ModelRunnerOutput()
         rows, requests = list(batch.sampled), list(batch.sampled.values())
-        token_ids, logprobs, num_nans = self._sampler.sample(self.model.logits(hidden[rows]), requests)
+        sampled = self._sampler.sample(self.model.logits(hidden[rows]), requests)
         new_token_ids = {}
-        for request, token_id in zip(requests, token_ids, strict=True):
+        for request, token_id in zip(requests, sampled.token_ids, strict=True):
             new_token_ids[request.request_id] = [token_id]
             request.token_ids.extend([token_id])
-        return ModelRunnerOutput(sampled_token_ids=new_token_ids, logprobs=logprobs, num_nans_in_logits=num_nans)
+        return ModelRunnerOutput(
+            sampled_token_ids=new_token_ids,
+            logprobs=sampled.logprobs,
+            num_nans_in_logits=sampled.num_nans,
+            no_possible_token=sampled.no_possible_token,
+        )
 
     def _score_prompts(self, batch: StepBatch, hidden: Tensor, output: ModelRunnerOutput) -> None:
         if not self._prompt_logprobs:

@@ -7,6 +7,7 @@ log-probabilities of the raw logits
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from core.model.logits_processors import AllowedTokens, BadWords, LogitBias, LogitsProcessor, MinTokens
@@ -18,11 +19,12 @@ from core.wire.messages import LogprobsLists
 
 
 class Sampled(NamedTuple):
-    """``token_ids`` one per row; the maps have entries only for requests with something to report."""
+    """``token_ids`` one per row; the others have entries only for requests with something to report."""
 
     token_ids: list[int]
     logprobs: dict[str, LogprobsLists]
     num_nans: dict[str, int]
+    no_possible_token: set[str]
 
 
 class Sampler:
@@ -41,11 +43,12 @@ class Sampler:
         for processor in self._processors:
             processor.apply(logits)
         token_ids = logits.argmax(-1)
+        no_possible_token = _find_impossible(logits, token_ids, requests)
         if self._random is not None:
             token_ids[self._random.rows] = self._random.draw(logits)
         if self._penalties is not None:
             self._penalties.observe(token_ids)
-        return Sampled(token_ids.tolist(), self._logprobs.collect(logprobs, token_ids), num_nans)
+        return Sampled(token_ids.tolist(), self._logprobs.collect(logprobs, token_ids), num_nans, no_possible_token)
 
     def _compose(self, requests: list[RequestState], logits: Tensor) -> None:
         self._requests = requests
@@ -55,6 +58,12 @@ class Sampler:
         masks = [feature.make(requests, logits) for feature in (AllowedTokens, BadWords, MinTokens, LogitBias)]
         processors: list[LogitsProcessor | None] = [*masks, self._penalties]
         self._processors = [processor for processor in processors if processor is not None]
+
+
+def _find_impossible(logits: Tensor, most_likely: Tensor, requests: list[RequestState]) -> set[str]:
+    """The requests whose most likely token is masked, and with it all others."""
+    is_masked = logits.gather(1, most_likely[:, None])[:, 0] == -torch.inf
+    return {requests[row].request_id for row in is_masked.nonzero()[:, 0].tolist()}
 
 
 def _count_nans(logits: Tensor, requests: list[RequestState]) -> dict[str, int]:

@@ -8,8 +8,8 @@ from core.config import CacheConfig, SchedulerConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor
 from core.request_limits import RequestError
-from core.wire.codec import Decoder
-from core.wire.messages import EngineCoreOutputs, EventType, FinishReason
+from core.wire.codec import Decoder, Encoder
+from core.wire.messages import EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason
 from core.wire.sampling_params import SamplingParams
 from tests.core.builders import add, expected_tokens, make_engine, make_message, run_to_end, step, tokens_of
 from tests.core.wire.recorded import recording
@@ -121,6 +121,71 @@ def test_nan_logits_end_their_request_alone_and_are_counted() -> None:
     stats = run_to_end(engine)["again"][0].prefill_stats
     assert stats is not None
     assert stats.num_cached_tokens == 0
+
+
+def test_a_request_without_a_possible_token_ends_alone_and_leaves_its_prefix() -> None:
+    """ERROR with the cause, no token; the neighbour's tokens are exact, and the blocks are good for the next one."""
+    engine = make_engine(executor=FakeExecutor(masked_request_ids={"bad"}))
+    add(engine, "bad", PROMPT, max_tokens=5)
+    add(engine, "good", PROMPT[1:], max_tokens=5)
+    received = run_to_end(engine)
+    [output] = received["bad"]
+    assert (output.new_token_ids, output.finish_reason, output.num_nans_in_logits) == ([], FinishReason.ERROR, 0)
+    assert "no token is possible: allowed_token_ids, bad words and min_tokens" in str(output.stop_reason)
+    assert tokens_of(received["good"]) == expected_tokens(PROMPT[1:], 5)
+    add(engine, "again", PROMPT, max_tokens=1)
+    stats = run_to_end(engine)["again"][0].prefill_stats
+    assert stats is not None
+    assert stats.num_cached_tokens == 12
+
+
+@pytest.mark.parametrize("budget", [64, 4], ids=["whole", "chunks"])
+def test_prompt_logprobs_come_complete_with_the_first_output_and_once(budget: int) -> None:
+    """One row for every prompt token but the first, although the prefix cache holds the prompt."""
+    engine = make_engine(max_num_seqs=2, max_num_batched_tokens=budget)
+    add(engine, "warm", PROMPT, max_tokens=1)
+    run_to_end(engine)
+    add(engine, "r", PROMPT, max_tokens=3, prompt_logprobs=2)
+    first, *others = run_to_end(engine)["r"]
+    assert scored_tokens(first) == PROMPT[1:]
+    assert first.prefill_stats is not None
+    assert first.prefill_stats.num_cached_tokens == 0
+    assert [output.new_prompt_logprobs_tensors for output in others] == [None, None]
+
+
+def scored_tokens(output: EngineCoreOutput) -> list[int]:
+    """Column 0 of the prompt's log-probabilities, which the output has."""
+    assert output.new_prompt_logprobs_tensors is not None
+    token_ids, logprobs, ranks = (part.array for part in output.new_prompt_logprobs_tensors[:3])
+    assert (token_ids.shape, ranks.shape) == (logprobs.shape, logprobs.shape[:1])
+    return [int(token_id) for token_id in token_ids[:, 0]]
+
+
+def test_prompt_logprobs_survive_preemption() -> None:
+    """In the middle of the prompt they start over, after the first output they do not come again; no cache is read."""
+    engine = make_engine(num_blocks=6, max_num_seqs=2, max_num_batched_tokens=8)
+    prompt = list(range(50, 62))
+    add(engine, "a", range(7), max_tokens=4)
+    add(engine, "b", prompt, max_tokens=8, prompt_logprobs=1)
+    received = [step(engine) for _ in range(3)]
+    assert all("b" not in outputs for outputs in received)
+    assert engine.scheduler.num_preemptions == 1
+    step(engine)
+    add(engine, "c", range(7), max_tokens=9)
+    first, *others = run_to_end(engine)["b"]
+    assert engine.scheduler.num_preemptions == 2
+    assert scored_tokens(first) == prompt[1:]
+    assert all(output.new_prompt_logprobs_tensors is None for output in others)
+    assert tokens_of([first, *others]) == expected_tokens(prompt, 8)
+
+
+def test_a_prompt_of_one_token_has_nothing_to_score() -> None:
+    """An empty table, which the wire carries."""
+    engine = make_engine()
+    add(engine, prompt=[7], max_tokens=1, prompt_logprobs=3)
+    outputs, _ = engine.step()
+    [output] = Decoder(EngineCoreOutputs).decode(Encoder().encode(outputs[0])).outputs
+    assert scored_tokens(output) == []
 
 
 def test_an_executor_failure_leaves_the_loop() -> None:

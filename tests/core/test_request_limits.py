@@ -64,7 +64,6 @@ def test_what_the_engine_cannot_do_is_refused_not_ignored(field: str, value: Any
     ("field", "value"),
     [
         ("structured_outputs", StructuredOutputs(regex="a+")),
-        ("prompt_logprobs", 0),
         ("logprob_token_ids", [1]),
         ("thinking_token_budget", 0),
     ],
@@ -114,6 +113,7 @@ def test_all_that_the_model_runner_can_do_is_taken() -> None:
         stop_token_ids=[1],
         min_tokens=2,
         logprobs=5,
+        prompt_logprobs=5,
         logit_bias={1: 1.0},
         allowed_token_ids=[1, 2],
         bad_words_token_ids=[[3, 4]],

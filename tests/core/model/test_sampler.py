@@ -133,3 +133,32 @@ def test_nan_is_counted_in_its_row_alone() -> None:
     logits[2, 3], logits[2, 4] = torch.inf, -torch.inf
     requests = [make_request([0], request_id=str(i), params=SamplingParams(temperature=i / 2)) for i in range(4)]
     assert Sampler().sample(logits, requests).num_nans == {"1": 2}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8], ids=["greedy", "random"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"allowed_token_ids": [3], "min_tokens": 2, "eos_token_id": 3},
+        {"allowed_token_ids": [3, 4], "bad_words_token_ids": [[3], [4]]},
+        {"allowed_token_ids": [3], "stop_token_ids": [3], "min_tokens": 1, "top_p": 0.5, "top_k": 3, "min_p": 0.1},
+        {"allowed_token_ids": [3], "bad_words_token_ids": [[3]], "logit_bias": {3: 1e20}, "repetition_penalty": 1e6},
+    ],
+)
+def test_a_row_that_no_token_can_leave_is_reported_alone(params: dict[str, Any], temperature: float) -> None:
+    """Whatever masks the last one; the neighbours' tokens are those they get alone."""
+    masked = make_request([0], request_id="masked", params=SamplingParams(temperature=temperature, **params))
+    others = [
+        make_request(
+            [0], request_id=name, seed=7, params=SamplingParams(temperature=temperature, allowed_token_ids=[5, 6])
+        )
+        for name in ("before", "after")
+    ]
+    logits = torch.randn(3, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
+    alone = [
+        Sampler().sample(logits[row : row + 1].clone(), [other]) for row, other in zip((0, 2), others, strict=True)
+    ]
+    sampled = Sampler().sample(logits, [others[0], masked, others[1]])
+    assert sampled.no_possible_token == {"masked"}
+    assert sampled.token_ids[::2] == [one.token_ids[0] for one in alone]
+    assert not any(one.no_possible_token for one in alone)
