@@ -73,8 +73,11 @@ class BusyLoop:
     def _process_engine_step(self) -> None:
         outputs, has_run = self._engine.step()
         self._send(outputs)
-        if not has_run and self._engine.has_requests():
-            time.sleep(NOTHING_RAN_SLEEP_S)
+        if self._engine.has_requests():
+            if not has_run:
+                time.sleep(NOTHING_RAN_SLEEP_S)
+        elif self._input_queue.empty():  # there is time
+            self._engine.check_integrity()
 
     def _dispatch(self, request_type: RequestType, payload: Any) -> None:
         match request_type:

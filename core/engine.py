@@ -105,6 +105,10 @@ class EngineCore:
         """The result of a utility, or a Future of it that later steps complete. Raises UtilityError."""
         return self._utilities.call(method, args)
 
+    def check_integrity(self) -> None:
+        """Raises RuntimeError, with the numbers, if a block or a request has leaked."""
+        self.scheduler.check_integrity()
+
     def shutdown(self) -> None:
         self._executor.shutdown()
 

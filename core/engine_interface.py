@@ -46,6 +46,10 @@ class Engine(Protocol):
         """The result, or a Future of it. Raises an exception whose text is the answer."""
         ...
 
+    def check_integrity(self) -> None:
+        """Called when there is nothing left to do. Raises RuntimeError if the engine has lost count; that is fatal."""
+        ...
+
     def shutdown(self) -> None: ...
 
 

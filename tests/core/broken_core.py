@@ -26,6 +26,13 @@ class CrashingEngine(NullEngine):
         return super().step()
 
 
+class LeakingEngine(NullEngine):
+    """Finds, when it has nothing left to do, that it has lost count."""
+
+    def check_integrity(self) -> None:
+        raise RuntimeError("7 free + 0 held != 8 usable blocks")
+
+
 class HangingEngine(NullEngine):
     """Its first step never ends."""
 
@@ -47,6 +54,10 @@ def wait_forever() -> NoReturn:
 
 def load_crashing(_on_failure: Callable[[], None]) -> NullEngine:
     return CrashingEngine()
+
+
+def load_leaking(_on_failure: Callable[[], None]) -> NullEngine:
+    return LeakingEngine()
 
 
 def load_hanging(_on_failure: Callable[[], None]) -> NullEngine:
@@ -85,6 +96,7 @@ def load_failing(_on_failure: Callable[[], None]) -> NoReturn:
 
 FAULTS: dict[str, Callable[[Callable[[], None]], NullEngine]] = {
     "crash": load_crashing,
+    "leak": load_leaking,
     "hang": load_hanging,
     "hang-leaving": load_leaving_hanging,
     "lose-executor": load_losing_executor,

@@ -23,6 +23,10 @@ class StoppableEngine(NullEngine):
         super().__init__(config)
         self.shutdown_state = shutdown
         self.pending: Future[str] = Future()
+        self.num_checks = 0
+
+    def check_integrity(self) -> None:
+        self.num_checks += 1
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
         match method:
@@ -116,6 +120,15 @@ def test_stale_aborts_are_forgotten() -> None:
     engine.aborts_queue.put(["a"])
     BusyLoop(engine, EndingQueue(shutdown), queue.SimpleQueue(), shutdown).run()
     assert engine.aborts_queue.empty()
+
+
+def test_integrity_is_checked_when_the_work_is_done() -> None:
+    """Once, however many steps there were."""
+    loop = Loop()
+    loop.add("a", max_tokens=5)
+    loop.add("b", max_tokens=3)
+    loop.run_to_the_end()
+    assert loop.engine.num_checks == 1
 
 
 def test_duplicate_id() -> None:

@@ -282,6 +282,16 @@ def test_crash_is_told_to_every_client(two_clients: FrontEnd, fault: str) -> Non
         assert ("exiting by force" in core.log) is (fault == "hang-leaving")
 
 
+def test_a_leak_is_fatal(front_end: FrontEnd) -> None:
+    """Found when the work is done, and told like any other death: such a core would soon refuse or mix up requests."""
+    with CoreProcess(front_end.address, "--fault", "leak", module=BROKEN) as core:
+        front_end.accept()
+        front_end.add("a", max_tokens=1)
+        assert [output.request_id for message in front_end.receive_dead() for output in message.outputs] == ["a"]
+        assert core.wait() == 1
+        assert "exiting: 7 free + 0 held != 8 usable blocks" in core.log
+
+
 def test_lost_executor_is_fatal(front_end: FrontEnd) -> None:
     """An executor that fails while nothing runs ends the core all the same."""
     with CoreProcess(front_end.address, "--fault", "lose-executor", module=BROKEN) as core:
