@@ -109,8 +109,9 @@ class NullEngine:
     def abort_all(self) -> Outputs:
         outputs: Outputs = {}
         for request in self._requests.values():
-            message = outputs.setdefault(request.client_index, EngineCoreOutputs(finished_requests=[]))
+            message = outputs.setdefault(request.client_index, EngineCoreOutputs())
             message.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))
+        for message in outputs.values():
             message.finished_requests = [output.request_id for output in message.outputs]
         self._requests.clear()
         return outputs
@@ -123,8 +124,9 @@ class NullEngine:
 
     def step(self) -> tuple[Outputs, bool]:
         """One token for each request, unless it is too early; after the last finish, the statistics alone."""
+        # These come through the input queue too, in order with a later request of the same id.
         while not self.aborts_queue.empty():
-            self.abort_requests(self.aborts_queue.get_nowait())
+            self.aborts_queue.get_nowait()
         if not self._requests:
             self._has_unreported_finish = False
             return {0: EngineCoreOutputs(scheduler_stats=SchedulerStats(), timestamp=time.monotonic())}, False
@@ -141,6 +143,9 @@ class NullEngine:
         if method not in _UTILITIES:
             raise ValueError(f"Call to {method} method failed: unknown method, arguments {args}")
         return _UTILITIES[method]
+
+    def check_integrity(self) -> None:
+        """Nothing to leak: it has no blocks."""
 
     def shutdown(self) -> None:
         """Nothing to free."""

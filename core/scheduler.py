@@ -88,7 +88,8 @@ class Scheduler:
             self._finish(request, FinishReason.ABORT)
             message = outputs.setdefault(request.client_index, EngineCoreOutputs())
             message.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))
-            message.finished_requests = [*(message.finished_requests or ()), request.request_id]
+        for message in outputs.values():
+            message.finished_requests = [output.request_id for output in message.outputs]
         self._drop_finished()
         return outputs
 

@@ -5,6 +5,7 @@ import pytest
 from bench.null_engine import NullEngine, NullEngineConfig
 from core.wire.messages import EngineCoreOutput, EventType, FinishReason
 from tests.core.front_end import make_request
+from tests.core.growth import growth
 
 
 def engine_with(*request_ids: str, config: NullEngineConfig | None = None, max_tokens: int | None = 3) -> NullEngine:
@@ -73,9 +74,9 @@ def test_pace() -> None:
 
 
 def test_aborts() -> None:
-    """Aborted requests, from either queue, have no further output, and one statistics message."""
+    """Aborted requests have no further output, and one statistics message."""
     engine = engine_with("a", "b")
-    engine.aborts_queue.put(["a", "unknown"])
+    engine.abort_requests(["a", "unknown"])
     messages, _ = engine.step()
     assert list(messages) == [1]
     engine.abort_requests(["b", "b"])
@@ -83,11 +84,26 @@ def test_aborts() -> None:
     assert run(engine) == []
 
 
+def test_an_abort_of_before_the_step_does_not_hit_the_next_request_of_that_id() -> None:
+    """It came through the input queue too, before the new request; its copy in the other queue is dropped."""
+    engine = engine_with("a")
+    engine.aborts_queue.put(["a"])
+    engine.abort_requests(["a"])
+    engine.add_request(engine.preprocess_add_request(make_request("a")))
+    assert len(run(engine)) == 3
+    assert engine.aborts_queue.empty()
+
+
 def test_abort_all() -> None:
     """Every request ends as ABORT, per client."""
     messages = engine_with("a", "b", "c").abort_all()
     assert {client: message.finished_requests for client, message in messages.items()} == {0: ["a", "c"], 1: ["b"]}
     assert all(o.finish_reason is FinishReason.ABORT for message in messages.values() for o in message.outputs)
+
+
+def test_abort_all_takes_time_in_proportion_to_the_requests() -> None:
+    """Not to its square, as if a list were made anew for each of them."""
+    assert growth(lambda size: engine_with(*map(str, range(size))).abort_all, 2000) < 8
 
 
 @pytest.mark.parametrize("num_prompt_tokens", [0, 10])

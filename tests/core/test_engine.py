@@ -12,6 +12,7 @@ from core.wire.codec import Decoder, Encoder
 from core.wire.messages import EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason
 from core.wire.sampling_params import SamplingParams
 from tests.core.builders import add, expected_tokens, make_engine, make_message, run_to_end, step, tokens_of
+from tests.core.growth import growth
 from tests.core.wire.recorded import recording
 
 PROMPT = list(range(100, 113))
@@ -247,6 +248,18 @@ def test_abort_all_ends_every_request_with_a_final_output() -> None:
     assert run_to_end(engine) == {}
 
 
+def engine_with(num_requests: int) -> EngineCore:
+    engine = make_engine()
+    for index in range(num_requests):
+        add(engine, str(index))
+    return engine
+
+
+def test_abort_all_takes_time_in_proportion_to_the_requests() -> None:
+    """Not to its square, as if a list were made anew for each of them."""
+    assert growth(lambda size: engine_with(size).abort_all, 8000) < 8
+
+
 def test_prompts_are_checked_against_the_engines_own_sizes() -> None:
     """8 usable blocks of 4 tokens: 32 prompt tokens are taken, 33 are not, and the next request is served."""
     engine = make_engine(num_blocks=9, max_model_len=64)
@@ -317,6 +330,20 @@ def test_the_same_id_draws_with_the_same_seed() -> None:
     """A request sent again under its id, to another engine, is given the same seed."""
     one, other = (make_engine().preprocess_add_request(make_message("a")) for _ in range(2))
     assert one.seed == other.seed
+
+
+def test_a_leaked_block_is_found() -> None:
+    """With the numbers; an engine that has lost nothing is content, whatever it did before."""
+    engine = make_engine()
+    add(engine, "a", PROMPT, max_tokens=5)
+    engine.step()
+    engine.abort_requests(["a"])
+    engine.check_integrity()
+    add(engine, "b", PROMPT, max_tokens=5)
+    engine.step()
+    engine.scheduler.requests["b"].blocks.pop()
+    with pytest.raises(RuntimeError, match=r"free .* \+ 3 held != 64 usable blocks"):
+        engine.check_integrity()
 
 
 def test_shutdown_frees_the_executor() -> None:
