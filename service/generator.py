@@ -60,6 +60,13 @@ class Generator:
         finally:
             self._dismiss(generation)
 
+    def check_room(self, num_sequences: int) -> None:
+        """Raises QueueFull unless so many more may be live."""
+        limit = self._limits.max_sequences
+        if self._num_sequences + num_sequences > limit:
+            bound = f"{self._num_sequences} of at most {limit} sequences are live"
+            raise QueueFull(f"{bound}, the request asks for {num_sequences}")
+
     def abort(self, request_ids: Iterable[str]) -> int:
         """End running requests as aborted and return how many there were. Unknown ids are ignored."""
         running = [self._running[request_id] for request_id in set(request_ids) if request_id in self._running]
@@ -101,9 +108,7 @@ class Generator:
         if n > limits.max_sequences:
             bound = f"at most {limits.max_sequences} sequences may be live at once"
             raise ResourceExhausted(f"{bound}, the request asks for {n}", reason="TOO_MANY_SEQUENCES")
-        if self._num_sequences + n > limits.max_sequences:
-            bound = f"{self._num_sequences} of at most {limits.max_sequences} sequences are live"
-            raise QueueFull(f"{bound}, the request asks for {n}")
+        self.check_room(n)
 
     def _dismiss(self, generation: Generation) -> None:
         del self._running[generation.request.request_id]

@@ -25,11 +25,14 @@ def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: lis
 
 
 def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
+    # Of a text that is to be truncated only the last tokens have to fit.
+    is_truncated = request.sampling_params.HasField("truncate_prompt_tokens")
+    max_bytes = None if is_truncated else model.max_text_bytes
     match request.WhichOneof("prompt"):
         case "text":
-            return encode_text(request.text, True, model.tokenizer, violations)
+            return encode_text(request.text, True, model.tokenizer, violations, max_bytes)
         case "chat":
-            return encode_chat(request.chat, model.tokenizer, violations)
+            return encode_chat(request.chat, model.tokenizer, violations, max_bytes)
         case "token_ids" if request.token_ids.ids:
             return read_token_ids("token_ids.ids", request.token_ids.ids, model.vocab_size, violations)
         case "token_ids":
@@ -39,15 +42,25 @@ def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[V
     return []
 
 
-def encode_text(text: str, add_special_tokens: bool, tokenizer: Tokenizer, violations: list[Violation]) -> list[int]:
+def encode_text(
+    text: str,
+    add_special_tokens: bool,
+    tokenizer: Tokenizer,
+    violations: list[Violation],
+    max_bytes: int | None = None,
+) -> list[int]:
     """The tokens of ``text``, which may not be empty even where a BOS would be added."""
+    if _is_too_large("text", text, max_bytes, violations):
+        return []
     token_ids = tokenizer.encode(text, add_special_tokens) if text else []
     if not token_ids:
         violations.append(Violation("text", "must have at least one token" if text else "must not be empty"))
     return token_ids
 
 
-def encode_chat(chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation]) -> list[int]:
+def encode_chat(
+    chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation], max_bytes: int | None = None
+) -> list[int]:
     """The tokens of ``chat`` in the model's template."""
     found = _chat_violations(chat)
     violations += found
@@ -57,10 +70,13 @@ def encode_chat(chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation]
     messages = [{"role": message.role, "content": message.content} for message in chat.messages]
     add_generation_prompt = chat.add_generation_prompt if chat.HasField("add_generation_prompt") else True
     try:
-        token_ids = tokenizer.render_chat(messages, add_generation_prompt, template_kwargs)
+        text = tokenizer.render_chat(messages, add_generation_prompt, template_kwargs)
     except ChatTemplateError as error:
         violations.append(Violation("chat", str(error)))
         return []
+    if _is_too_large("chat", text, max_bytes, violations):
+        return []
+    token_ids = tokenizer.encode_chat(text)
     if not token_ids:
         violations.append(Violation("chat", "the chat template made no token of it"))
     return token_ids
@@ -73,6 +89,16 @@ def read_token_ids(field: str, ids: Any, vocab_size: int, violations: list[Viola
         place = token_ids.index(largest)
         violations.append(Violation(field, f"token ids must be in [0, {vocab_size - 1}], got {largest} at {place}"))
     return token_ids
+
+
+def _is_too_large(field: str, text: str, max_bytes: int | None, violations: list[Violation]) -> bool:
+    """Tokenizing what cannot fit would take seconds for each megabyte."""
+    size = len(text.encode())
+    if max_bytes is None or size <= max_bytes:
+        return False
+    bound = f"at most {max_bytes}: more exceeds max_model_len even in the longest tokens"
+    violations.append(Violation(field, f"has {size} bytes, must have {bound}"))
+    return True
 
 
 def _chat_violations(chat: pb.Chat) -> list[Violation]:

@@ -13,6 +13,7 @@ from sluicegate.v1 import sampling_params_pb2 as pb
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
 MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_BYTES = 1024
 
 _SCALARS = (
     "n",
@@ -108,8 +109,10 @@ def _read_bad_words(words: Iterable[str], tokenizer: Tokenizer, violations: list
         bound = f"must have at most {MAX_BAD_WORDS} strings, got {len(words)}"
         violations.append(Violation("sampling_params.bad_words", bound))
         return []
-    if not all(words):
-        violations.append(Violation("sampling_params.bad_words", "must not hold an empty string"))
+    wrong = next((size for word in words if not 1 <= (size := len(word.encode())) <= MAX_BAD_WORD_BYTES), None)
+    if wrong is not None:
+        bound = f"each string must have 1 to {MAX_BAD_WORD_BYTES} bytes, got one of {wrong}"
+        violations.append(Violation("sampling_params.bad_words", bound))
         return []
     return [token_ids for word in words for token_ids in _spellings(word, tokenizer) if token_ids]
 

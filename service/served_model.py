@@ -39,3 +39,8 @@ class ServedModel(ModelText):
 
     max_model_len: int
     data_parallel_size: int = 1
+
+    @property
+    def max_text_bytes(self) -> int:
+        """A longer text cannot fit, whatever its tokens are."""
+        return self.max_model_len * self.tokenizer.longest_token_bytes

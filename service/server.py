@@ -31,8 +31,10 @@ from service.models import ModelError
 from service.served_model import ModelText
 from service.servicers.control import ControlServicer
 from service.servicers.health import Health
+from service.servicers.inference import InferenceServicer
 from service.services import CONTROL, INFERENCE, add_admin_services, add_public_services
 from service.supervisor import CoreLoadError, Supervisor
+from service.text_threads import TextThreads
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +162,8 @@ class GatewayServer:
 
     async def _listen(self) -> None:
         control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
-        add_public_services(self._public.server, self._gate, self._health)
+        inference = InferenceServicer(self._gate, TextThreads(self._config.limits.max_queued_requests))
+        add_public_services(self._public.server, inference, self._health)
         add_admin_services(self._admin.server, control, self._health)
         for address in self._config.listen.grpc_addresses:
             self._public.bind(address)

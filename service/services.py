@@ -4,7 +4,6 @@ import grpc
 from grpc_channelz.v1 import channelz
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
-from service.gate import Gate
 from service.servicers.control import ControlServicer
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
@@ -19,9 +18,9 @@ _HEALTH = "grpc.health.v1.Health"
 _CHANNELZ = "grpc.channelz.v1.Channelz"
 
 
-def add_public_services(server: grpc.aio.Server, gate: Gate, health: Health) -> None:
+def add_public_services(server: grpc.aio.Server, inference: InferenceServicer, health: Health) -> None:
     """What clients call."""
-    add_InferenceServiceServicer_to_server(InferenceServicer(gate), server)
+    add_InferenceServiceServicer_to_server(inference, server)
     add_HealthServicer_to_server(health, server)
     add_reflection(server, [INFERENCE, _HEALTH])
 

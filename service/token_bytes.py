@@ -36,6 +36,10 @@ class TokenBytes(dict[int, bytes]):
         self[token_id] = spelled = b"" if token is None else self._spell(token)
         return spelled
 
+    def longest(self) -> int:
+        """Bytes of the longest token of the vocabulary. Looks at all of them."""
+        return max(map(len, map(self._spell, self._backend.get_vocab())), default=0)
+
 
 def num_leading_spaces_stripped(backend: tokenizers.Tokenizer) -> int:
     """Spaces that the tokenizer puts before a text, and takes away again when it decodes a whole one."""

@@ -1,6 +1,5 @@
 """sluicegate.v1.InferenceService."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -8,9 +7,11 @@ from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 
 from service.gate import Gate
+from service.generation_request import GenerationRequest
 from service.served_model import ServedModel
 from service.servicers.edge import not_built
 from service.servicers.responses import ResponseBuilder, to_stream_response
+from service.text_threads import TextThreads
 from service.translate import detokenize, tokenize, translate
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceServicer
@@ -29,11 +30,12 @@ class InferenceServicer(InferenceServiceServicer):
     A call enters the gate twice: a drain may have begun while a long prompt was tokenized.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, text_threads: TextThreads) -> None:
         self._gate = gate
+        self._text_threads = text_threads
 
     async def Generate(self, request: pb.GenerateRequest, context: _Context) -> pb.GenerateResponse:
-        generation_request = await _off_loop_if_long(translate, request, self._gate.enter().model)
+        generation_request = await self._translated(request)
         response = ResponseBuilder(generation_request)
         with self._gate.enter().generator.start(generation_request) as events:
             async for event in events:
@@ -43,24 +45,29 @@ class InferenceServicer(InferenceServiceServicer):
     async def GenerateStream(
         self, request: pb.GenerateRequest, context: _Context
     ) -> AsyncIterator[pb.GenerateStreamResponse]:
-        generation_request = await _off_loop_if_long(translate, request, self._gate.enter().model)
+        generation_request = await self._translated(request)
         with self._gate.enter().generator.start(generation_request) as events:
             async for event in events:
                 yield to_stream_response(generation_request.request_id, event)
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: _Context) -> pb.TokenizeResponse:
-        return await _off_loop_if_long(tokenize, request, self._gate.enter().model)
+        return await self._off_loop_if_long(tokenize, request, self._gate.enter().model)
 
     async def Detokenize(self, request: pb.DetokenizeRequest, context: _Context) -> pb.DetokenizeResponse:
-        return await _off_loop_if_long(detokenize, request, self._gate.enter().model)
+        return await self._off_loop_if_long(detokenize, request, self._gate.enter().model)
 
     GenerateMultiplexed = not_built("GenerateMultiplexed")
     Embed = not_built("Embed")
 
+    async def _translated(self, request: pb.GenerateRequest) -> GenerationRequest:
+        """``start`` checks the room again; a full queue should not have to read a long text first."""
+        backend = self._gate.enter()
+        backend.generator.check_room(1)
+        return await self._off_loop_if_long(translate, request, backend.model)
 
-async def _off_loop_if_long(
-    work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel
-) -> _Result:
-    if request.ByteSize() < _INLINE_BELOW_BYTES:
-        return work(request, model)
-    return await asyncio.to_thread(work, request, model)
+    async def _off_loop_if_long(
+        self, work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel
+    ) -> _Result:
+        if request.ByteSize() < _INLINE_BELOW_BYTES:
+            return work(request, model)
+        return await self._text_threads.run(work, request, model)

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from service.served_model import ServedModel
+from service.models import ModelFiles
+from service.served_model import ModelText, ServedModel
 from service.translate import translate
 from sluicegate.v1 import inference_service_pb2 as pb
+from tests.service.byte_model import EOS_TOKEN_ID
 from tests.service.translation import faults_of, translated
 
 _HELLO = 19_556
@@ -29,7 +31,7 @@ def test_chat_goes_through_the_template(smollm2: ServedModel) -> None:
     """With the assistant's opening unless told otherwise."""
     opened = translate(pb.GenerateRequest(chat=pb.Chat(messages=[_USER])), smollm2).prompt_token_ids
     closed = pb.GenerateRequest(chat=pb.Chat(messages=[_USER], add_generation_prompt=False))
-    assert opened == smollm2.tokenizer.render_chat([{"role": "user", "content": "hi"}])
+    assert opened == smollm2.tokenizer.encode_chat(smollm2.tokenizer.render_chat([{"role": "user", "content": "hi"}]))
     assert opened[: -len([1, 520, 9531, 198])] == translate(closed, smollm2).prompt_token_ids
 
 
@@ -118,3 +120,20 @@ def test_failing_template_names_the_chat(smollm2: ServedModel) -> None:
         faults = faults_of(lambda request=request, model=model: translate(request, model))  # type: ignore[misc]
         assert faults.keys() == {"chat"}
         assert said in faults["chat"]
+
+
+def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(byte_model: ModelFiles) -> None:
+    """Text and chat alike, by bytes: the longest token has 5. What may fit is tokenized, and what is truncated too."""
+    model = ServedModel(**vars(ModelText.load(byte_model)), max_model_len=100)
+    fits = pb.GenerateRequest(text="<eos>" * 99)
+    assert len(translate(fits, model).prompt_token_ids) == 99
+    faults = faults_of(lambda: translate(pb.GenerateRequest(text="<eos>" * 100), model))
+    assert "has 100 tokens" in faults["text"]
+    large = "<eos>" * 100 + "x"
+    faults = faults_of(lambda: translate(pb.GenerateRequest(text=large), model))
+    assert "has 501 bytes, must have at most 500: more exceeds max_model_len" in faults["text"]
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content=large)])
+    faults = faults_of(lambda: translate(pb.GenerateRequest(chat=chat), model))
+    assert "has 508 bytes, must have at most 500" in faults["chat"]
+    truncated = pb.GenerateRequest(text=large, sampling_params={"truncate_prompt_tokens": 2})
+    assert translate(truncated, model).prompt_token_ids == [EOS_TOKEN_ID, ord("x")]

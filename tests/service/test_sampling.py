@@ -141,7 +141,7 @@ _WRONG_OTHERS: list[tuple[str, list[Any]]] = [
     ("stop_token_ids", [[49_152], [5, 2**32 - 1]]),
     ("allowed_token_ids", [[49_152]]),
     ("logit_bias", [{49_152: 5.0}, {2**32 - 1: 0.0}]),
-    ("bad_words", [[""], ["x"] * 1025]),
+    ("bad_words", [[""], ["x"] * 1025, ["a", "\u00e9" * 513]]),
     ("json_schema", ["", "{", "[]", "[" * 100_000]),
     ("structural_tag", ["", "nonsense"]),
     ("regex", ["", "  "]),

@@ -64,3 +64,9 @@ def test_unknown_decoder_is_named(decoder: object, named: str) -> None:
         backend.decoder = decoder
     with pytest.raises(ValueError, match=named):
         TokenBytes(backend, 1)
+
+
+def test_longest_token_is_measured_in_bytes_of_text() -> None:
+    """Not in those of its spelling."""
+    assert TokenBytes(_backend(["ĠĠĠ", "abcd"], decoders.ByteLevel()), 2).longest() == 4
+    assert TokenBytes(_backend(["▁▁▁", "é", "<0xF0>"], decoders.Sequence(_SENTENCEPIECE)), 3).longest() == 3

@@ -1,6 +1,7 @@
 """service.tokenizer: SmolLM2's ids are the reference's, and there is one BOS."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ _CASES = json.loads(_REFERENCE.read_text(encoding="utf-8"))["cases"]
 _CHATS = [case for case in _CASES if "messages" in case]
 
 
+def _chat(tokenizer: Tokenizer, messages: list[dict[str, str]], **options: Any) -> list[int]:
+    return tokenizer.encode_chat(tokenizer.render_chat(messages, **options))
+
+
 def _by_name(cases: list[dict[str, Any]]) -> Any:
     return pytest.mark.parametrize("case", cases, ids=[case["name"] for case in cases])
 
@@ -32,15 +37,15 @@ def test_prompts_have_the_reference_s_tokens(tokenizer: Tokenizer, case: dict[st
 @_by_name(_CHATS)
 def test_chats_have_the_reference_s_tokens(tokenizer: Tokenizer, case: dict[str, Any]) -> None:
     """Template and tokenizer together."""
-    assert tokenizer.render_chat(case["messages"]) == case["prompt_token_ids"]
+    assert _chat(tokenizer, case["messages"]) == case["prompt_token_ids"]
 
 
 def test_generation_prompt_can_be_left_out(tokenizer: Tokenizer) -> None:
     """The conversation alone is the beginning of the one with the assistant's opening."""
     messages = [{"role": "user", "content": "hi"}]
     assert (
-        tokenizer.decode(tokenizer.render_chat(messages), False).removeprefix(
-            tokenizer.decode(tokenizer.render_chat(messages, add_generation_prompt=False), False)
+        tokenizer.decode(_chat(tokenizer, messages), False).removeprefix(
+            tokenizer.decode(_chat(tokenizer, messages, add_generation_prompt=False), False)
         )
         == "<|im_start|>assistant\n"
     )
@@ -89,11 +94,11 @@ _PLAIN_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 def test_exactly_one_bos(tmp_path: Path) -> None:
     """Added to plain text, not doubled where the text or the template brings it, added where the template forgot it."""
     plain = Tokenizer.load(_write_model(tmp_path, _PLAIN_TEMPLATE))
-    for token_ids in (plain.encode("abc"), plain.encode("<s>abc"), plain.render_chat([{"content": "abc"}])):
+    for token_ids in (plain.encode("abc"), plain.encode("<s>abc"), _chat(plain, [{"content": "abc"}])):
         assert token_ids[0] == 1
         assert 1 not in token_ids[1:]
-    assert plain.render_chat([{"content": "<s>abc"}]).count(1) == 1
-    assert Tokenizer.load(_write_model(tmp_path, "{{ bos_token }}abc")).render_chat([]).count(1) == 1
+    assert _chat(plain, [{"content": "<s>abc"}]).count(1) == 1
+    assert _chat(Tokenizer.load(_write_model(tmp_path, "{{ bos_token }}abc")), []).count(1) == 1
 
 
 def test_special_tokens_can_be_left_out(tmp_path: Path) -> None:
@@ -115,13 +120,13 @@ def test_template_file_goes_before_the_one_in_the_configuration(tmp_path: Path) 
     """chat_template.jinja is where newer models have it."""
     _write_model(tmp_path, "wrong")
     (tmp_path / "chat_template.jinja").write_text("<s>a")
-    assert Tokenizer.load(tmp_path).render_chat([]) == [1, 3, 4]
+    assert _chat(Tokenizer.load(tmp_path), []) == [1, 3, 4]
 
 
 def test_default_template_of_several_is_taken(tmp_path: Path) -> None:
     """A list of named templates: "default" is for plain conversations."""
     templates = [{"name": "tool_use", "template": "b"}, {"name": "default", "template": "<s>a"}]
-    assert Tokenizer.load(_write_model(tmp_path, templates)).render_chat([]) == [1, 3, 4]
+    assert _chat(Tokenizer.load(_write_model(tmp_path, templates)), []) == [1, 3, 4]
 
 
 @pytest.mark.parametrize("template", [None, [{"name": "tool_use", "template": "b"}]])
@@ -151,3 +156,14 @@ def test_missing_tokenizer_is_named(tmp_path: Path) -> None:
     """An empty folder."""
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         Tokenizer.load(tmp_path)
+
+
+def test_others_run_while_a_text_is_tokenized(tokenizer: Tokenizer) -> None:
+    """The interpreter is not held meanwhile, which takes a second or so."""
+    worker = threading.Thread(target=tokenizer.encode, args=("The quick brown fox jumps over the lazy dog. " * 40_000,))
+    worker.start()
+    num_turns = 0
+    while worker.is_alive():
+        worker.join(0.001)
+        num_turns += 1
+    assert num_turns > 20

@@ -57,7 +57,7 @@ def test_tokenizer_and_its_configuration_belong_together(tmp_path: Path) -> None
         "unk_token": "<unk>",
         "chat_template": template,
     }
-    assert Tokenizer.load(tmp_path).render_chat([{"role": "user", "content": "a"}])[0] == 1
+    assert Tokenizer.load(tmp_path).render_chat([{"role": "user", "content": "a"}]) == "<s>a"
 
 
 @pytest.mark.parametrize(("tensors", "tied"), [(("x",), True), (("x", "output.weight"), False)])

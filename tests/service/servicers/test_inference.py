@@ -177,6 +177,20 @@ async def test_full_queue_is_refused_with_a_delay(
     await until_idle(gateway)
 
 
+async def test_full_queue_reads_no_text(
+    inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """What could not be run is refused before it is translated: here a text that is too long as well."""
+    text = "long " * 5000
+    error = await error_of(inference.Generate(pb.GenerateRequest(text=text)))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["text"])
+    everything = inference.GenerateStream(pb.GenerateRequest(text="hi", sampling_params={"n": 1000}))
+    await core.receive_add()
+    assert (await error_of(inference.Generate(pb.GenerateRequest(text=text)))).reason == "QUEUE_FULL"
+    everything.cancel()
+    await until_idle(gateway)
+
+
 SMALL_KV_CACHE = msgspec.structs.replace(READY, num_gpu_blocks=4)
 SMALL_KV_CACHE_WITH_SIZE = msgspec.structs.replace(SMALL_KV_CACHE, kv_cache_size_tokens=64)
 
