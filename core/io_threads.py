@@ -13,7 +13,9 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 import zmq
 
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 LINGER_MS = 4000
 """How long the last outputs may still be on their way when the core exits."""
+LAST_READ_S = 1.0
+"""A front end that never ceases to send does not hold up the end for longer."""
 JOIN_TIMEOUT_S = 5.0
 OnDeath = Callable[[str], None]
 
@@ -64,7 +68,7 @@ class IOThreads:
         self._input.start(ready_response)
 
     def stop_input(self) -> None:
-        """No input comes after this: what has been read is in the input queue. May be called twice."""
+        """No input comes after this: what has arrived is in the input queue. May be called twice."""
         self._input.stop()
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
@@ -125,13 +129,17 @@ class InputThread:
         poller = zmq.Poller()
         for source in (*self._sockets, self._stop_read):
             poller.register(source, zmq.POLLIN)
-        while True:
-            readable = dict(poller.poll())
-            if self._stop_read in readable:
-                return
-            for client_index, socket in enumerate(self._sockets):
-                if socket in readable:
-                    self._intake.take(client_index, socket.recv_multipart())
+        while self._stop_read not in (readable := dict(poller.poll())):
+            self._take_one_each(readable)
+        poller.unregister(self._stop_read)
+        deadline = time.monotonic() + LAST_READ_S
+        while time.monotonic() < deadline and (readable := dict(poller.poll(0))):
+            self._take_one_each(readable)
+
+    def _take_one_each(self, readable: dict[Any, int]) -> None:
+        for client_index, socket in enumerate(self._sockets):
+            if socket in readable:
+                self._intake.take(client_index, socket.recv_multipart())
 
 
 class OutputThread:

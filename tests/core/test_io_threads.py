@@ -1,6 +1,7 @@
 """The input and output threads on real sockets."""
 
 import queue
+import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import zmq
 
 from bench.null_engine import NullEngine
 from core.intake import Intake, OutputQueue
-from core.io_threads import IOThreads
+from core.io_threads import InputThread, IOThreads
 from core.wire.messages import (
     ENGINE_CORE_DEAD,
     EngineAddresses,
@@ -162,6 +164,46 @@ def test_stopped_input(threads: Threads) -> None:
     threads.io.stop_input()
     threads.put(EngineCoreOutput("a", [1]))
     assert threads.front_end.receive().outputs[0].request_id == "a"
+
+
+class StoppedIntake(Intake):
+    """At its first message it waits until every socket holds another one and its thread has been asked to stop."""
+
+    def __init__(self, sockets: list[zmq.Socket[bytes]]) -> None:
+        super().__init__(NullEngine(), queue.SimpleQueue(), queue.SimpleQueue(), len(sockets))
+        self.thread = InputThread(sockets, self, lambda _reason: None)
+        self.is_stopping = threading.Event()
+        self.taken: list[int] = []
+        self._sockets = sockets
+
+    def take(self, from_client: int, frames: list[bytes]) -> None:
+        assert len(frames) == 2
+        if not self.taken:
+            assert all(socket.poll(PATIENCE_S * 1000) for socket in self._sockets)
+            threading.Thread(target=self.thread.stop).start()
+            assert select.select([self.thread._stop_read], [], [], PATIENCE_S)[0]
+            self.is_stopping.set()
+        self.taken.append(from_client)
+
+
+def test_what_has_arrived_before_the_stop_is_taken(front_end: FrontEnd) -> None:
+    """Messages that wait in the sockets when the input is stopped are not lost: whoever sent them waits."""
+    context = zmq.Context()
+    sockets = [context.socket(zmq.DEALER) for _ in front_end.inputs]
+    for socket, server in zip(sockets, front_end.inputs, strict=True):
+        socket.identity = front_end.identity
+        socket.connect(address_of(server))
+    intake = StoppedIntake(sockets)
+    intake.thread.start(NullEngine().ready_response)
+    for client_index in (0, 1):
+        front_end.receive_ready_response(client_index)
+    front_end.add("first")
+    for client_index in (0, 1):
+        front_end.add("last", client_index)
+    assert intake.is_stopping.wait(PATIENCE_S)
+    intake.thread.stop()
+    assert sorted(intake.taken) == [0, 0, 1]
+    context.term()
 
 
 def test_death_of_the_output_thread(threads: Threads) -> None:
