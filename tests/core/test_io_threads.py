@@ -1,7 +1,9 @@
 """The input and output threads on real sockets."""
 
+import os
 import queue
 import select
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 import zmq
 
@@ -179,7 +182,7 @@ class StoppedIntake(Intake):
     def take(self, from_client: int, frames: list[bytes]) -> None:
         assert len(frames) == 2
         if not self.taken:
-            assert all(socket.poll(PATIENCE_S * 1000) for socket in self._sockets)
+            assert all(dealer.poll(PATIENCE_S * 1000) for dealer in self._sockets)
             threading.Thread(target=self.thread.stop).start()
             assert select.select([self.thread._stop_read], [], [], PATIENCE_S)[0]
             self.is_stopping.set()
@@ -190,9 +193,9 @@ def test_what_has_arrived_before_the_stop_is_taken(front_end: FrontEnd) -> None:
     """Messages that wait in the sockets when the input is stopped are not lost: whoever sent them waits."""
     context = zmq.Context()
     sockets = [context.socket(zmq.DEALER) for _ in front_end.inputs]
-    for socket, server in zip(sockets, front_end.inputs, strict=True):
-        socket.identity = front_end.identity
-        socket.connect(address_of(server))
+    for dealer, server in zip(sockets, front_end.inputs, strict=True):
+        dealer.identity = front_end.identity
+        dealer.connect(address_of(server))
     intake = StoppedIntake(sockets)
     intake.thread.start(NullEngine().ready_response)
     for client_index in (0, 1):
@@ -232,6 +235,28 @@ def test_death_of_the_input_thread(front_end: FrontEnd) -> None:
     front_end.inputs[0].send_multipart([identity, b"\x00", msgspec.msgpack.encode(None)])
     assert "the input thread died: MemoryError(0, 2)" in deaths.get(timeout=PATIENCE_S)
     io.close()
+
+
+def test_the_kernel_watches_over_tcp_connections(tmp_path: Path) -> None:
+    """So that a front end whose machine has vanished is noticed: all four connections of two clients are probed."""
+    with FrontEnd(tmp_path, num_clients=2, scheme="tcp") as front_end:
+        threads = Threads(front_end)
+        for client_index in (0, 1):
+            threads.put(EngineCoreOutput("a", [1]), client_index=client_index)
+            front_end.receive(client_index)
+        ports = {int(address_of(s).rpartition(":")[2]) for s in (*front_end.inputs, *front_end.outputs)}
+        connections = [c for c in psutil.Process().net_connections("tcp4") if c.raddr and c.raddr.port in ports]
+        probes = [seconds_between_probes(connection.fd) for connection in connections]
+        threads.io.close(linger_ms=0)
+    assert probes == [5, 5, 5, 5]
+
+
+def seconds_between_probes(fd: int) -> int:
+    """Of an idle connection; 0 = it is not probed."""
+    with socket.socket(fileno=os.dup(fd)) as connection:
+        if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+            return 0
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
 
 
 def test_close_leaves_no_thread(threads: Threads) -> None:
