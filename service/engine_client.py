@@ -3,7 +3,8 @@
     add, abort, call_utility ──ROUTER──▶ core        every send completes at once: the queue is zmq's, nobody awaits
     OutputStream ◀── reader ◀──PULL──── core         the reader is the only one to put into a stream
     ready       ◀── reader ◀──ROUTER─── core         a core's first message teaches the ROUTER its identity
-    lost        ◀── reader ◀──PAIR──── zmq monitor   a peer hung up: is the core still there?
+    lost        ◀── reader ◀──PAIR──── zmq monitor   a peer of the ROUTER hung up: is the core still there?
+                ◀── reader ◀──PAIR──── zmq monitor   a peer of the PULL hung up: it has said its last words
 
 Everything runs on the event loop. Sending is synchronous on purpose: a request cannot be cancelled half submitted.
 
@@ -14,13 +15,13 @@ that *something* changed (its signal may also be used up by a send), so every re
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
 import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
 
 from core.wire.codec import Decoder, Encoder, WireError
 from core.wire.handshake import HandshakeServer, engine_identity
@@ -34,12 +35,12 @@ from core.wire.messages import (
     FinishReason,
     RequestType,
     UtilityCall,
-    UtilityOutput,
 )
 from service.engine_stats import EngineStats
 from service.errors import Unavailable
 from service.output_decoder import OutputDecoder
 from service.output_stream import OutputStream
+from service.utility_calls import UtilityCalls
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +48,12 @@ _MESSAGES_PER_TURN = 16
 """The reader lets others run after this many messages."""
 _PROBES_AFTER_S = (0.1, 1.0)
 """When to ask zmq whether the core is gone after some peer hung up: it may take a moment to know."""
+_LAST_WORDS_TIMEOUT_S = 1.0
+"""For the connection of a core that is gone to end. What the core has sent comes before that."""
 
 
 class EngineAddressError(Exception):
     """The core's sockets cannot be bound where they should be; the text names the address."""
-
-
-class UtilityError(Exception):
-    """The core refused a utility call or failed at it; the text is the core's."""
 
 
 class EngineClient:
@@ -64,27 +63,34 @@ class EngineClient:
     every stream, utility call and ``add`` raises Unavailable.
     """
 
-    def __init__(self, input_address: str, output_address: str) -> None:
-        """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails."""
+    def __init__(self, input_address: str, output_address: str, heartbeat_timeout_s: float = 10.0) -> None:
+        """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails.
+
+        A core that tcp leads to is lost when its host has been silent for ``heartbeat_timeout_s``.
+        """
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.stats = EngineStats()
         self._streams: dict[str, OutputStream] = {}
-        self._utility_calls: dict[int, asyncio.Future[Any]] = {}
-        self._call_ids = itertools.count(1)
+        self._utility_calls = UtilityCalls()
         self._encoder = Encoder()
         self._output_decoder = OutputDecoder()
         self._ready_decoder = Decoder(EngineReadyResponse)
         self._identity = engine_identity(0)
+        self._heartbeat_timeout_ms = round(heartbeat_timeout_s * 1000)
+        self._speakers: set[int] = set()
+        self._farewell: str | None = None
         self._context = zmq.Context()
         self._requests = self._bind(zmq.ROUTER, input_address)
         self._outputs = self._bind(zmq.PULL, output_address)
         self._hangups = self._requests.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._speaker_events = self._outputs.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         self._readers: dict[zmq.Socket[bytes], Callable[[list[bytes]], None]] = {
             self._requests: self._on_ready_response,
             self._outputs: self._on_output,
             self._hangups: self._on_hangup,
+            self._speaker_events: self._on_speaker_event,
         }
         for socket in self._readers:
             self._loop.add_reader(socket.FD, self._read, socket)
@@ -145,13 +151,16 @@ class EngineClient:
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         """Call ``method`` on the core. Raises UtilityError with the core's message, Unavailable at once if it dies."""
-        call_id = next(self._call_ids)
-        answer = self._utility_calls[call_id] = self._loop.create_future()
-        try:
+        with self._utility_calls.one() as (call_id, answer):
             self._send(RequestType.UTILITY, UtilityCall(0, call_id, method, list(args)))
             return await answer
-        finally:
-            del self._utility_calls[call_id]
+
+    def lose_core_after_last_words(self, reason: str) -> None:
+        """The core is gone, but what it said last may still be on its way: read that first."""
+        self._farewell = reason
+        self._loop.call_later(_LAST_WORDS_TIMEOUT_S, self.lose_core, reason)
+        self._read_to_end(self._speaker_events)
+        self._bid_farewell()
 
     def lose_core(self, reason: str) -> None:
         """The core is gone: end everything that waits for it. Only the first call counts."""
@@ -160,15 +169,14 @@ class EngineClient:
         self.lost.set_result(reason)
         for stream in set(self._streams.values()):
             stream.fail(self._core_lost())
-        for answer in self._utility_calls.values():
-            if not answer.done():
-                answer.set_exception(self._core_lost())
+        self._utility_calls.fail(self._core_lost())
 
     def close(self) -> None:
         """Stop reading and release the sockets."""
         for socket in self._readers:
             self._loop.remove_reader(socket.FD)
         self._requests.disable_monitor()
+        self._outputs.disable_monitor()
         for socket in self._readers:
             socket.close(linger=0)
         self._context.term()
@@ -181,6 +189,10 @@ class EngineClient:
             socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.ipv6 = "[" in address
+        if address.startswith("tcp:"):
+            # A host that vanishes closes no connection.
+            socket.heartbeat_timeout = self._heartbeat_timeout_ms
+            socket.heartbeat_ivl = self._heartbeat_timeout_ms // 4
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
@@ -210,18 +222,25 @@ class EngineClient:
         return Unavailable(f"the engine core is gone: {reason}", reason="CORE_LOST")
 
     def _read(self, socket: "zmq.Socket[bytes]") -> None:
-        if socket.closed:
-            return
-        for _ in range(_MESSAGES_PER_TURN):
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                self._readers[socket](frames)
-            except Exception:
-                logger.exception("a message of %d frames was dropped", len(frames))
-        self._loop.call_soon(self._read, socket)
+        """Take a few messages; the rest, if there is one, after others have run."""
+        if not socket.closed and all(self._read_one(socket) for _ in range(_MESSAGES_PER_TURN)):
+            self._loop.call_soon(self._read, socket)
+
+    def _read_to_end(self, socket: "zmq.Socket[bytes]") -> None:
+        while self._read_one(socket):
+            pass
+
+    def _read_one(self, socket: "zmq.Socket[bytes]") -> bool:
+        """Whether there was a message."""
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        try:
+            self._readers[socket](frames)
+        except Exception:
+            logger.exception("a message of %d frames was dropped", len(frames))
+        return True
 
     def _on_ready_response(self, frames: list[bytes]) -> None:
         identity, *payload = frames
@@ -259,16 +278,7 @@ class EngineClient:
             if (stream := self._streams.get(output.request_id)) is not None:
                 stream.put(output)
         if outputs.utility_output is not None:
-            self._resolve(outputs.utility_output)
-
-    def _resolve(self, answer: UtilityOutput) -> None:
-        waiting = self._utility_calls.get(answer.call_id)
-        if waiting is None or waiting.done():
-            return
-        if answer.failure_message is not None:
-            waiting.set_exception(UtilityError(answer.failure_message))
-        else:
-            waiting.set_result(answer.result[1] if answer.result else None)
+            self._utility_calls.resolve(outputs.utility_output)
 
     def _on_hangup(self, _event: list[bytes]) -> None:
         for delay_s in _PROBES_AFTER_S:
@@ -281,7 +291,21 @@ class EngineClient:
         try:
             self._send(RequestType.ABORT, [])
         except Unavailable:
-            self.lose_core("it closed the connection")
+            self.lose_core_after_last_words("it closed the connection")
+
+    def _on_speaker_event(self, frames: list[bytes]) -> None:
+        event = parse_monitor_message(frames)
+        if event["event"] == zmq.EVENT_ACCEPTED:
+            self._speakers.add(event["value"])
+        else:
+            self._speakers.discard(event["value"])
+            self._bid_farewell()
+
+    def _bid_farewell(self) -> None:
+        """Lose a core that is gone, if nobody is left who could still say something."""
+        if self._farewell is not None and not self._speakers:
+            self._read_to_end(self._outputs)
+            self.lose_core(self._farewell)
 
 
 def _endpoint(socket: "zmq.Socket[bytes]") -> str:

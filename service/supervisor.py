@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 _TERMINATE_GRACE_S = 5.0
 """How long a core may take over SIGTERM before it is killed."""
 
-_LAST_WORDS_S = 0.02
-"""The end of a process is known sooner than what it said last."""
-
 
 class CoreLoadError(Exception):
     """The core did not become ready; the text says why."""
@@ -146,5 +143,4 @@ class Supervisor:
 
     async def _lose_core_at_exit(self, process: CoreProcess) -> None:
         end = await process.exited()
-        await asyncio.sleep(_LAST_WORDS_S)
-        self._engine.lose_core(f"its process {process.pid} ended with {end}")
+        self._engine.lose_core_after_last_words(f"its process {process.pid} ended with {end}")

@@ -104,7 +104,7 @@ class FakeCore:
         """Hang up."""
         self._inbox.close(linger=0)
         self._input.close(linger=0)
-        self._output.close(linger=500)
+        self._output.close(linger=5000)
         self._context.term()
 
     async def _receive_only(self, expected: RequestType) -> Any:

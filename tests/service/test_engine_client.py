@@ -19,8 +19,10 @@ from core.wire.messages import (
     SchedulerStats,
 )
 from core.wire.sampling_params import SamplingParams
-from service.engine_client import EngineClient, UtilityError
+from service.engine_client import EngineClient
 from service.errors import Unavailable
+from service.utility_calls import UtilityError
+from tests.service.cable import Cable
 from tests.service.fake_core import READY, FakeCore
 
 
@@ -176,6 +178,56 @@ async def test_silent_death_is_noticed(client: EngineClient) -> None:
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable, match="closed the connection"):
             await stream.next()
+
+
+async def test_last_words_are_read_before_the_core_is_lost(client: EngineClient) -> None:
+    """Whatever a core has sent before its connection ends reaches the streams, however much of it there is."""
+    async with FakeCore() as core:
+        core.connect(client.addresses)
+        await asyncio.wait_for(asyncio.shield(client.ready), 10)
+        stream = client.add([a_request("a")])
+        await core.receive_add()
+        for token_id in range(5000):
+            core.emit_token("a", token_id, FinishReason.LENGTH if token_id == 4999 else None)
+    client.lose_core_after_last_words("its process ended")
+    async with asyncio.timeout(10):
+        assert await client.lost == "its process ended"
+    (output,) = await stream.next()
+    assert (output.new_token_ids, output.finish_reason) == ([*range(5000)], FinishReason.LENGTH)
+
+
+async def test_core_that_never_spoke_is_lost_at_once(client: EngineClient) -> None:
+    """There are no last words to wait for."""
+    client.lose_core_after_last_words("its process ended")
+    assert client.lost.done()
+
+
+@pytest.mark.usefixtures("core")
+async def test_core_that_is_gone_but_leaves_its_connection_open(client: EngineClient) -> None:
+    """Somebody else may hold it: it is waited for a second, not forever."""
+    stream = client.add([a_request("a")])
+    client.lose_core_after_last_words("its process ended")
+    assert not client.lost.done()
+    with pytest.raises(Unavailable, match="its process ended"):
+        await asyncio.wait_for(stream.next(), 10)
+
+
+async def test_vanished_host_is_noticed() -> None:
+    """A core whose host falls silent with its connections open is lost after the time-out; a quiet core is not."""
+    client = EngineClient("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", heartbeat_timeout_s=1)
+    try:
+        async with Cable(client.addresses) as cable, FakeCore() as core:
+            core.connect(cable.addresses)
+            await asyncio.wait_for(asyncio.shield(client.ready), 10)
+            stream = client.add([a_request("a")])
+            await core.receive_add()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(client.lost), 2.5)
+            cable.cut()
+            with pytest.raises(Unavailable, match="closed the connection"):
+                await asyncio.wait_for(stream.next(), 10)
+    finally:
+        client.close()
 
 
 async def test_stranger_is_not_the_core(client: EngineClient, core: FakeCore) -> None:

@@ -18,6 +18,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from service.models import ModelFiles
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service import parting_core
 from tests.service.errors_of_calls import error_of
 from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
@@ -112,6 +113,19 @@ async def test_killed_core_ends_the_service(byte_model: ModelFiles, short_folder
         assert await gateway.exit_code() == 1
         assert "signal 9" in gateway.log
         assert gateway.leftovers() == []
+
+
+async def test_last_words_of_a_core_are_delivered(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A request that the core finished before it ended is finished, however much of it was still on its way."""
+    command = [sys.executable, "-m", parting_core.__name__]
+    async with GatewayProcess(byte_model, short_folder, command) as gateway:
+        async with stub_of(await gateway.until_ready()) as stub:
+            (stream,) = start_streams(stub, num_tokens=20_000, count=1)
+            finished = (await stream)[-1].finished
+            assert finished.finish_reason == pb.FINISH_REASON_LENGTH
+            assert finished.usage.num_output_tokens == 20_000
+        assert await gateway.exit_code() == 1
+        assert "ended with exit code 0" in gateway.log
 
 
 async def test_killed_gateway_takes_its_core_along(byte_model: ModelFiles, short_folder: Path) -> None:
