@@ -29,7 +29,7 @@ _OPTIONS = [
         default=0,
         help="Rank of this core, its identity on the wire.",
     ),
-    option("--headless/--local", default=False, help="Whether the front end is elsewhere or this core's parent."),
+    option("--headless/--local", default=True, help="Whether the front end is elsewhere or this core's parent."),
     option(
         "--shutdown-timeout",
         type=click.FloatRange(min=0),

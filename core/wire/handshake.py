@@ -14,7 +14,6 @@ Either side may come first: HELLO waits in the core's socket until the front end
 import asyncio
 import enum
 import logging
-import time
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
@@ -23,7 +22,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from core.wire.codec import Decoder, WireError
+from core.wire.codec import MAX_ERROR_CHARS, Decoder, WireError
 from core.wire.messages import EngineAddresses, EngineHello, EngineInit
 
 logger = logging.getLogger(__name__)
@@ -125,6 +124,7 @@ class HandshakeServer:
 
     Ranks below ``num_local_engines`` must say that they are local, the others that they are headless, as vLLM's
     front end has it. A second HELLO starts the engine's handshake over: it died while loading, and was restarted.
+    Whoever else comes, or says something else, is ignored: the right engine may still be on its way.
     """
 
     def __init__(
@@ -140,6 +140,7 @@ class HandshakeServer:
         self._num_engines = num_engines
         self._num_local_engines = num_local_engines
         self._progress: dict[bytes, EngineProgress] = {}
+        self._last_ignored: str | None = None
         self._decoder = Decoder(EngineHello)
         self._socket = context.socket(zmq.ROUTER)
         self._bind(address)
@@ -149,17 +150,18 @@ class HandshakeServer:
     async def run(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return when every engine is READY. May be called again, for engines that were started again.
 
-        Raises HandshakeError, naming the engine, if one is not READY in ``timeout_s`` or says what it must not.
+        Raises HandshakeError, naming the engine and what was ignored last, if one is not READY in ``timeout_s``.
         """
         self._progress = {engine_identity(rank): EngineProgress.ABSENT for rank in range(self._num_engines)}
-        deadline = time.monotonic() + timeout_s
-        while pending := self._pending():
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
+        self._last_ignored = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._pending():
                     identity, *frames = await self._socket.recv_multipart()
-            except TimeoutError:
-                raise HandshakeError(f"not ready within {timeout_s:g} s: {pending}") from None
-            await self._take(identity, frames)
+                    await self._take_or_ignore(identity, frames)
+        except TimeoutError:
+            ignored = f"; ignored last: {self._last_ignored}" if self._last_ignored else ""
+            raise HandshakeError(f"not ready within {timeout_s:g} s: {self._pending()}{ignored}") from None
 
     def close(self) -> None:
         """Stop listening. May be called twice."""
@@ -182,6 +184,14 @@ class HandshakeServer:
             for identity, progress in self._progress.items()
             if progress is not EngineProgress.READY
         )
+
+    async def _take_or_ignore(self, identity: bytes, frames: list[bytes]) -> None:
+        try:
+            await self._take(identity, frames)
+        except HandshakeError as error:
+            self._last_ignored = str(error)[:MAX_ERROR_CHARS]
+            logger.warning("ignored: %s", self._last_ignored)
+            await asyncio.sleep(0)  # Even if there is no end of them the time runs out.
 
     async def _take(self, identity: bytes, frames: list[bytes]) -> None:
         hello = self._checked_hello(identity, frames)

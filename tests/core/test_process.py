@@ -33,7 +33,10 @@ def two_clients(tmp_path: Path) -> Iterator[FrontEnd]:
 @pytest.mark.parametrize("scheme", ["ipc", "tcp"])
 def test_start_up_order(tmp_path: Path, scheme: str) -> None:
     """HELLO, INIT, a ready response on every input socket, READY with the same flags; then requests are served."""
-    with FrontEnd(tmp_path, num_clients=2, scheme=scheme) as front_end, CoreProcess(front_end.address) as core:
+    with (
+        FrontEnd(tmp_path, num_clients=2, scheme=scheme) as front_end,
+        CoreProcess(front_end.address, "--local") as core,
+    ):
         hello = front_end.receive_hello()
         assert (hello.status, hello.local, hello.headless) == ("HELLO", True, False)
         front_end.send_init()
@@ -48,7 +51,7 @@ def test_start_up_order(tmp_path: Path, scheme: str) -> None:
 
 def test_headless_hello(front_end: FrontEnd) -> None:
     """A core started by itself says what the genuine headless core says, byte for byte."""
-    with CoreProcess(front_end.address, "--headless"):
+    with CoreProcess(front_end.address):
         assert front_end.handshake.recv_multipart() == [*recording("core_hello").head, *recording("core_hello").frames]
 
 
