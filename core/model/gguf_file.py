@@ -15,6 +15,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from core.model.settings import Settings
 from core.model.weight_source import ModelLoadError
 
 _STRING, _ARRAY = 8, 9
@@ -48,8 +49,12 @@ class GgufFile:
         except (OSError, ValueError) as exc:
             raise ModelLoadError(f"{path}: cannot be read: {exc}") from exc
         cursor = _Cursor(path, data)
-        tensor_count, metadata = _read_metadata(cursor)
-        return cls(path, metadata, _read_tensors(cursor, tensor_count, metadata.get("general.alignment")))
+        try:
+            tensor_count, metadata = _read_metadata(cursor)
+        except RecursionError as exc:
+            raise ModelLoadError(f"{path}: arrays nested too deep at byte {cursor.offset}") from exc
+        alignment = Settings(f"{path}: metadata ", metadata).count("general.alignment", _DEFAULT_ALIGNMENT)
+        return cls(path, metadata, _read_tensors(cursor, tensor_count, alignment))
 
 
 class _Cursor:
@@ -69,16 +74,18 @@ class _Cursor:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
 
     def string(self) -> str:
-        return bytes(self.take(self.number("Q"))).decode("utf-8", "replace")
+        data = bytes(self.take(self.number("Q")))
+        try:
+            return data.decode()
+        except UnicodeDecodeError as exc:
+            raise ModelLoadError(f"{self.path}: the text before byte {self.offset} is not UTF-8") from exc
 
     def value(self, kind: int) -> Any:
         if kind == _STRING:
             return self.string()
         if kind == _ARRAY:
             return self.array()
-        if kind not in _SCALARS:
-            raise ModelLoadError(f"{self.path}: unknown metadata type {kind} at byte {self.offset}")
-        return self.number(_SCALARS[kind])
+        return self.number(self.scalar_code(kind))
 
     def array(self) -> list[Any] | None:
         """None for an array of strings: the vocabulary, which the model does not need."""
@@ -87,10 +94,15 @@ class _Cursor:
             for _ in range(length):
                 self.take(self.number("Q"))
             return None
-        if kind in _SCALARS:
-            size = struct.calcsize("<" + _SCALARS[kind])
-            return [number for (number,) in struct.iter_unpack("<" + _SCALARS[kind], self.take(length * size))]
-        return [self.value(kind) for _ in range(length)]
+        if kind == _ARRAY:
+            return [self.array() for _ in range(length)]
+        layout = "<" + self.scalar_code(kind)
+        return [number for (number,) in struct.iter_unpack(layout, self.take(length * struct.calcsize(layout)))]
+
+    def scalar_code(self, kind: int) -> str:
+        if kind not in _SCALARS:
+            raise ModelLoadError(f"{self.path}: unknown metadata type {kind} at byte {self.offset}")
+        return _SCALARS[kind]
 
 
 def _read_metadata(cursor: _Cursor) -> tuple[int, dict[str, Any]]:
@@ -107,9 +119,8 @@ def _read_metadata(cursor: _Cursor) -> tuple[int, dict[str, Any]]:
     return tensor_count, metadata
 
 
-def _read_tensors(cursor: _Cursor, count: int, alignment: int | None) -> dict[str, GgufTensor]:
+def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GgufTensor]:
     infos = [_read_tensor_info(cursor) for _ in range(count)]
-    alignment = alignment or _DEFAULT_ALIGNMENT
     start = -(-cursor.offset // alignment) * alignment
     return {name: _map_tensor(cursor, name, kind, shape, start + offset) for name, kind, shape, offset in infos}
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from core.model.architecture import FAMILIES, Architecture, Rope
 from core.model.gguf_file import GgufFile, GgufTensor
+from core.model.settings import Settings
 from core.model.weight_source import ModelLoadError, RowTable, WeightSource
 
 _PERMUTED_FAMILIES = ("llama",)
@@ -109,37 +109,35 @@ def _check_quantization(path: Path, name: str, tensor: GgufTensor) -> None:
 
 
 def _read_architecture(file: GgufFile) -> Architecture:
-    family = file.metadata.get("general.architecture")
-    if family not in FAMILIES:
-        raise ModelLoadError(f"{file.path}: general.architecture must be one of {', '.join(FAMILIES)}, got {family!r}")
-    keys = _FamilyKeys(file, family)
-    num_heads, hidden_size = keys["attention.head_count"], keys["embedding_length"]
-    head_size = keys.get("attention.key_length", hidden_size // num_heads)
-    if (rotated := keys.get("rope.dimension_count", head_size)) != head_size:
+    place = f"{file.path}: metadata "
+    general = Settings(place, file.metadata)
+    family = general.choice("general.architecture", FAMILIES)
+    if (num_parts := file.metadata.get("split.count", 1)) not in (0, 1):
+        general.reject("split.count", "must be 1 (the parts joined)", num_parts)
+    keys = Settings(place, file.metadata, f"{family}.")
+    num_heads, hidden_size = keys.count("attention.head_count"), keys.count("embedding_length")
+    head_size = keys.count("attention.key_length", hidden_size // num_heads)
+    if (rotated := keys.count("rope.dimension_count", head_size)) != head_size:
         keys.reject("rope.dimension_count", f"must equal the head size {head_size}", rotated)
-    if file.metadata.get("split.count", 1) > 1:
-        raise ModelLoadError(f"{file.path}: split.count must be 1, got {file.metadata['split.count']}: join the parts")
     return Architecture(
         family=family,
         vocab_size=_vocab_size(file),
         hidden_size=hidden_size,
-        intermediate_size=keys["feed_forward_length"],
-        num_layers=keys["block_count"],
+        intermediate_size=keys.count("feed_forward_length"),
+        num_layers=keys.count("block_count"),
         num_heads=num_heads,
-        num_kv_heads=keys.get("attention.head_count_kv", num_heads),
+        num_kv_heads=keys.count("attention.head_count_kv", num_heads),
         head_size=head_size,
-        norm_eps=keys["attention.layer_norm_rms_epsilon"],
-        max_model_len=keys["context_length"],
+        norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
+        max_model_len=keys.count("context_length"),
         rope=_read_rope(keys),
     )
 
 
-def _read_rope(keys: "_FamilyKeys") -> Rope:
-    scaling = keys.get("rope.scaling.type", "none")
-    if scaling not in ("none", "linear"):
-        keys.reject("rope.scaling.type", "must be none or linear", scaling)
-    factor = keys["rope.scaling.factor"] if scaling == "linear" else 1.0
-    return Rope(theta=keys.get("rope.freq_base", 10_000.0), linear_factor=factor)
+def _read_rope(keys: Settings) -> Rope:
+    is_linear = keys.choice("rope.scaling.type", ("none", "linear"), "none") == "linear"
+    factor = keys.number("rope.scaling.factor") if is_linear else 1.0
+    return Rope(theta=keys.number("rope.freq_base", 10_000.0), linear_factor=factor)
 
 
 def _vocab_size(file: GgufFile) -> int:
@@ -147,26 +145,3 @@ def _vocab_size(file: GgufFile) -> int:
     if embedding is None:
         raise ModelLoadError(f"{file.path}: tensor token_embd.weight is missing")
     return embedding.shape[0]
-
-
-@dataclass(frozen=True)
-class _FamilyKeys:
-    """The metadata of one family: ``block_count`` is ``llama.block_count``."""
-
-    file: GgufFile
-    family: str
-
-    def __getitem__(self, key: str) -> Any:
-        value = self.get(key)
-        if value is None:
-            raise ModelLoadError(f"{self.file.path}: metadata {self.family}.{key} is missing")
-        return value
-
-    def get(self, key: str, default: Any = None) -> Any:
-        value = self.file.metadata.get(f"{self.family}.{key}", default)
-        if isinstance(value, list):
-            self.reject(key, "must be the same for all layers", value)
-        return value
-
-    def reject(self, key: str, bound: str, value: Any) -> None:
-        raise ModelLoadError(f"{self.file.path}: metadata {self.family}.{key} {bound}, got {value!r}")

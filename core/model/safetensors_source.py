@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from core.model.architecture import FAMILIES, Architecture, Llama3Scaling, Rope
+from core.model.settings import Settings
 from core.model.weight_source import ModelLoadError, RowTable, WeightSource
 
 _DTYPES = ("F64", "F32", "F16", "BF16")
@@ -19,7 +20,8 @@ _DERIVED_SUFFIX = "rotary_emb.inv_freq"
 
 def open_safetensors(folder: Path) -> WeightSource:
     """Raises ModelLoadError for a folder that is incomplete or of a family that is not supported."""
-    config = _Config.read(folder / "config.json")
+    path = folder / "config.json"
+    config = Settings(f"{path}: ", _read_json(path))
     architecture = _read_architecture(config)
     tensors = {name: tensor for path in _weight_files(folder) for name, tensor in _open_file(path).items()}
     if not config.values.get("tie_word_embeddings", False) and "lm_head.weight" not in tensors:
@@ -52,10 +54,9 @@ def _weight_files(folder: Path) -> list[Path]:
     if not index.exists():
         return sorted(folder.glob("*.safetensors"))
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as exc:
+        return [folder / name for name in sorted(set(_read_json(index)["weight_map"].values()))]
+    except (KeyError, AttributeError, TypeError) as exc:
         raise ModelLoadError(f"{index}: not an index of safetensors files: {exc!r}") from exc
-    return [folder / name for name in names]
 
 
 def _open_file(path: Path) -> dict[str, _StoredSafetensor]:
@@ -74,63 +75,46 @@ def _open_file(path: Path) -> dict[str, _StoredSafetensor]:
     }
 
 
-@dataclass(frozen=True)
-class _Config:
-    path: Path
-    values: dict[str, Any]
-
-    @classmethod
-    def read(cls, path: Path) -> "_Config":
-        try:
-            values = json.loads(path.read_text())
-        except (OSError, ValueError) as exc:
-            raise ModelLoadError(f"{path}: cannot be read: {exc}") from exc
-        if not isinstance(values, dict):
-            raise ModelLoadError(f"{path}: must be a JSON object, got {type(values).__name__}")
-        return cls(path, values)
-
-    def number(self, key: str, default: Any = None) -> Any:
-        """A null counts as absent, as Hugging Face reads it."""
-        value = self.values.get(key)
-        value = default if value is None else value
-        if not isinstance(value, int | float):
-            raise ModelLoadError(f"{self.path}: {key} must be a number, got {value!r}")
-        return value
-
-    def expect(self, key: str, *allowed: Any) -> None:
-        if (value := self.values.get(key, allowed[0])) not in allowed:
-            raise ModelLoadError(f"{self.path}: {key} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as exc:
+        raise ModelLoadError(f"{path}: cannot be read: {exc}") from exc
+    if not isinstance(values, dict):
+        raise ModelLoadError(f"{path}: must be a JSON object, got {type(values).__name__}")
+    return values
 
 
-def _read_architecture(config: _Config) -> Architecture:
-    config.expect("model_type", *FAMILIES)
-    config.expect("hidden_act", "silu")
-    config.expect("use_sliding_window", False)
-    config.expect("quantization_config", None)
-    num_heads, hidden_size = config.number("num_attention_heads"), config.number("hidden_size")
+def _read_architecture(config: Settings) -> Architecture:
+    family = config.choice("model_type", FAMILIES)
+    config.choice("hidden_act", ("silu",), "silu")
+    config.choice("use_sliding_window", (False,), False)
+    config.choice("quantization_config", (None,))
+    num_heads, hidden_size = config.count("num_attention_heads"), config.count("hidden_size")
     return Architecture(
-        family=config.values["model_type"],
-        vocab_size=config.number("vocab_size"),
+        family=family,
+        vocab_size=config.count("vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=config.number("intermediate_size"),
-        num_layers=config.number("num_hidden_layers"),
+        intermediate_size=config.count("intermediate_size"),
+        num_layers=config.count("num_hidden_layers"),
         num_heads=num_heads,
-        num_kv_heads=config.number("num_key_value_heads", num_heads),
-        head_size=config.number("head_dim", hidden_size // num_heads),
+        num_kv_heads=config.count("num_key_value_heads", num_heads),
+        head_size=config.count("head_dim", hidden_size // num_heads),
         norm_eps=config.number("rms_norm_eps"),
-        max_model_len=config.number("max_position_embeddings"),
+        max_model_len=config.count("max_position_embeddings"),
         rope=_read_rope(config),
     )
 
 
-def _read_rope(config: _Config) -> Rope:
+def _read_rope(config: Settings) -> Rope:
     """``rope_parameters`` is what transformers 5 writes for ``rope_theta`` and ``rope_scaling``."""
-    scaling = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
-    rope = _Config(
-        config.path, {"rope_theta": config.values.get("rope_theta"), "rope_type": scaling.get("type"), **scaling}
-    )
-    rope.expect("rope_type", None, "default", "linear", "llama3")
-    kind = rope.values["rope_type"]
+    key = "rope_parameters" if config.values.get("rope_parameters") else "rope_scaling"
+    scaling = config.values.get(key) or {}
+    if not isinstance(scaling, dict):
+        config.reject(key, "must be a JSON object", scaling)
+    values = {"rope_theta": config.values.get("rope_theta"), "rope_type": scaling.get("type"), **scaling}
+    rope = Settings(config.place, values)
+    kind = rope.choice("rope_type", ("default", "linear", "llama3"), "default")
     return Rope(
         theta=rope.number("rope_theta", 10_000.0),
         linear_factor=rope.number("factor") if kind == "linear" else 1.0,
@@ -138,10 +122,10 @@ def _read_rope(config: _Config) -> Rope:
     )
 
 
-def _read_llama3(rope: _Config) -> Llama3Scaling:
+def _read_llama3(rope: Settings) -> Llama3Scaling:
     return Llama3Scaling(
         factor=rope.number("factor"),
         low_freq_factor=rope.number("low_freq_factor"),
         high_freq_factor=rope.number("high_freq_factor"),
-        original_max_len=rope.number("original_max_position_embeddings"),
+        original_max_len=rope.count("original_max_position_embeddings"),
     )

@@ -32,9 +32,13 @@ class StoredTensor(Protocol):
 
 
 class WeightSource:
-    """Hands out tensors by name and remembers which were taken, so that none is overlooked."""
+    """Hands out tensors by name and remembers which were taken, so that none is overlooked.
+
+    Raises ModelLoadError for an architecture whose numbers do not fit together.
+    """
 
     def __init__(self, path: Path, architecture: Architecture, tensors: Mapping[str, StoredTensor]) -> None:
+        _check(path, architecture)
         self.architecture = architecture
         self._path = path
         self._tensors = tensors
@@ -68,3 +72,13 @@ class WeightSource:
             raise ModelLoadError(f"{self._path}: tensor {name} has shape {list(stored.shape)}, expected {list(shape)}")
         self._taken.add(name)
         return stored
+
+
+def _check(path: Path, architecture: Architecture) -> None:
+    a = architecture
+    if a.num_heads % a.num_kv_heads:
+        raise ModelLoadError(
+            f"{path}: {a.num_heads} attention heads cannot share {a.num_kv_heads} key-value heads evenly"
+        )
+    if a.head_size % 2:
+        raise ModelLoadError(f"{path}: the head size must be even to be rotated, got {a.head_size}")

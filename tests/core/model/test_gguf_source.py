@@ -41,11 +41,22 @@ def test_linear_rope_scaling_is_read(path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type must be none or linear, got 'yarn'"),
+        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type must be one of none, linear, got 'yarn'"),
         ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.factor is missing"),
         ({"llama.rope.dimension_count": 8}, "llama.rope.dimension_count must equal the head size 16, got 8"),
-        ({"llama.attention.key_length": [16, 8, 16]}, "llama.attention.key_length must be the same for all layers"),
-        ({"split.count": 3}, "split.count must be 1, got 3"),
+        (
+            {"llama.attention.key_length": [16, 8, 16]},
+            "llama.attention.key_length must be an integer .*, got .16, 8, 16",
+        ),
+        ({"llama.attention.head_count": 0}, "llama.attention.head_count must be an integer in .1, 2147483647., got 0"),
+        ({"llama.attention.head_count": 65}, "llama.attention.key_length must be an integer in .1, 2147483647., got 0"),
+        ({"llama.embedding_length": "64"}, "llama.embedding_length must be an integer in .1, 2147483647., got '64'"),
+        ({"llama.rope.freq_base": -1.0}, "llama.rope.freq_base must be a number > 0 and at most 1e.30, got -1.0"),
+        ({"llama.attention.head_count_kv": 3}, "4 attention heads cannot share 3 key-value heads evenly"),
+        ({"llama.attention.key_length": 15}, "the head size must be even to be rotated, got 15"),
+        ({"general.alignment": "32"}, "general.alignment must be an integer in .1, 2147483647., got '32'"),
+        ({"split.count": 3}, "split.count must be 1 .the parts joined., got 3"),
+        ({"split.count": "3"}, "split.count must be 1 .the parts joined., got '3'"),
     ],
 )
 def test_what_is_not_supported_is_told(path: Path, metadata: dict[str, Any], message: str) -> None:

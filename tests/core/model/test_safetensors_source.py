@@ -14,6 +14,7 @@ from core.model.safetensors_source import open_safetensors
 from core.model.weight_source import ModelLoadError
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel
 
+COUNT = "must be an integer in .1, 2147483647."
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 
 
@@ -45,13 +46,24 @@ def test_rotary_settings_are_read_in_every_spelling(tmp_path: Path, config: dict
     ("config", "message"),
     [
         ({"model_type": "mamba"}, "model_type must be one of llama, qwen2, got 'mamba'"),
-        ({"hidden_size": "64"}, "hidden_size must be a number, got '64'"),
-        ({"num_hidden_layers": None}, "num_hidden_layers must be a number, got None"),
+        ({"model_type": None}, "model_type must be one of llama, qwen2, got None"),
+        ({"hidden_size": "64"}, f"hidden_size {COUNT}, got '64'"),
+        ({"hidden_size": 64.5}, f"hidden_size {COUNT}, got 64.5"),
+        ({"vocab_size": True}, f"vocab_size {COUNT}, got True"),
+        ({"num_attention_heads": 0}, f"num_attention_heads {COUNT}, got 0"),
+        ({"num_attention_heads": 65}, f"head_dim {COUNT}, got 0"),
+        ({"num_hidden_layers": 10**400}, f"num_hidden_layers {COUNT}, got 1000"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"rms_norm_eps": [1e-5]}, "rms_norm_eps must be a number > 0 and at most 1e.30, got .1e-05"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a number > 0 and at most 1e.30, got nan"),
+        ({"rope_theta": 10**400}, "rope_theta must be a number > 0 and at most 1e.30, got 1000"),
+        ({"rope_scaling": "linear"}, "rope_scaling must be a JSON object, got 'linear'"),
+        ({"rope_parameters": [1]}, "rope_parameters must be a JSON object, got .1."),
         ({"hidden_act": "gelu"}, "hidden_act must be one of silu, got 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window must be one of False, got True"),
         ({"quantization_config": {"bits": 4}}, "quantization_config must be one of None"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type must be one of None, default, linear, llama3, got 'yarn'"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "factor must be a number, got None"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type must be one of default, linear, llama3, got 'yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
     ],
 )
 def test_a_config_that_is_not_supported_is_told(tmp_path: Path, config: dict[str, Any], message: str) -> None:
@@ -61,7 +73,27 @@ def test_a_config_that_is_not_supported_is_told(tmp_path: Path, config: dict[str
         open_safetensors(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "cannot be read"), ("[]", "must be a JSON object, got list")])
+def test_a_config_without_a_model_type_is_told(tmp_path: Path) -> None:
+    """It is not taken for the first family."""
+    TinyModel(TINY).write_safetensors(tmp_path)
+    config = TinyModel(TINY).config()
+    del config["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelLoadError, match=r"config\.json: model_type must be one of llama, qwen2, got None"):
+        open_safetensors(tmp_path)
+
+
+def test_heads_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+    """At the load, not at the first request."""
+    TinyModel(TINY).write_safetensors(tmp_path, num_key_value_heads=3)
+    with pytest.raises(ModelLoadError, match="4 attention heads cannot share 3 key-value heads evenly"):
+        open_safetensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "cannot be read"), ("[" * 100_000, "cannot be read"), ("[]", "must be a JSON object, got list")],
+)
 def test_a_broken_config_is_told(tmp_path: Path, text: str, message: str) -> None:
     """With the file."""
     TinyModel(TINY).write_safetensors(tmp_path)
@@ -114,7 +146,13 @@ def test_several_files_and_an_index(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("index", "message"),
-    [('{"weight_map": {"w": "gone.safetensors"}}', r"gone\.safetensors: cannot be read"), ("{}", "not an index")],
+    [
+        ('{"weight_map": {"w": "gone.safetensors"}}', r"gone\.safetensors: cannot be read"),
+        ("{}", "not an index"),
+        ('{"weight_map": {"w": ["a.safetensors"]}}', "not an index"),
+        ('{"weight_map": {"w": 7}}', "not an index"),
+        ("[]", "must be a JSON object, got list"),
+    ],
 )
 def test_a_broken_index_is_told(tmp_path: Path, index: str, message: str) -> None:
     """With the file that is missing, or the index itself."""
