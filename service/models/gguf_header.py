@@ -32,7 +32,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Cursor(data).header()
-    except (OSError, ValueError, KeyError, struct.error) as error:
+    except (OSError, ValueError, KeyError, struct.error, RecursionError) as error:
         raise ModelError(f"{path} is not a readable GGUF file: {error}") from error
 
 
@@ -60,6 +60,8 @@ class _Cursor:
         kind, length = self._scalar("I"), self._scalar("Q")
         if kind == _STRING:
             return [self._string() for _ in range(length)]
+        if kind == _ARRAY:
+            return [self._array() for _ in range(length)]
         return list(self._scalars(f"<{length}{_SCALARS[kind]}"))
 
     def _tensor_name(self) -> str:
