@@ -7,7 +7,7 @@ from typing import Any
 
 from core.engine_interface import Engine
 from core.intake import AddedRequest, InputQueue, OutputQueue
-from core.replies import finish_reply, utility_failure, utility_reply
+from core.replies import finish_reply, refusal, utility_failure, utility_reply
 from core.shutdown import Shutdown, ShutdownState
 from core.wire.messages import EngineCoreOutputs, FinishReason, RequestType, UtilityCall
 
@@ -99,7 +99,7 @@ class BusyLoop:
         except Exception as error:
             if not isinstance(error, ValueError):
                 logger.exception("request %s could not be added", added.request_id)
-            self._reply(added.client_index, finish_reply(added.request_id, FinishReason.ERROR, str(error)))
+            self._reply(added.client_index, refusal(added.request_id, error))
 
     def _call(self, call: UtilityCall) -> None:
         if self._shutdown.requested:

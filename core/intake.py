@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from core.engine_interface import Engine
 from core.logs import ThrottledLog
-from core.replies import finish_reply, utility_failure
+from core.replies import refusal, utility_failure
 from core.wire.codec import Decoder, WireError
-from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, FinishReason, RequestType, UtilityCall
+from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, RequestType, UtilityCall
 from core.wire.salvage import salvage_call, salvage_request
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Intake:
 
     def _refuse(self, request_id: str, client_index: int, error: Exception) -> None:
         self._refused.warning("refused request %.100s: %s", request_id, error)
-        self._output_queue.put((client_index, finish_reply(request_id, FinishReason.ERROR, str(error))))
+        self._output_queue.put((client_index, refusal(request_id, error)))
 
     def _take_abort(self, frames: list[bytes]) -> None:
         request_ids = self._abort_decoder.decode(frames)

@@ -19,7 +19,7 @@ from core.kv_cache import KVCache
 from core.request import Request, RequestStatus
 from core.request_limits import RequestError
 from core.stop import find_stop
-from core.wire.messages import EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
+from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
 from core.wire.sampling_params import Violation
 
 logger = logging.getLogger(__name__)
@@ -220,7 +220,10 @@ class Scheduler:
             return self._distrust(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
         self.kv_cache.remember(request)
         if request.request_id in result.no_possible_token:
-            return self._fail(request, _NO_POSSIBLE_TOKEN)
+            # Before its first token it is the request itself that rules out all of them.
+            return self._fail(
+                request, _NO_POSSIBLE_TOKEN if request.num_output_tokens else REFUSED + _NO_POSSIBLE_TOKEN
+            )
         return self._append(request, token_id, result)
 
     def _append(self, request: Request, token_id: int, result: ModelRunnerOutput) -> EngineCoreOutput:

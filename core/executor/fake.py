@@ -34,7 +34,8 @@ class FakeExecutor:
 
     ``scripted_tokens``: the output tokens of a request id, in place of the computed ones as far as they go.
     ``nan_request_ids``: requests whose logits hold NaN. ``masked_request_ids``: those whose parameters rule out every
-    token. ``on_step``: called with the number of each step, from 1, before it runs; what it raises, the step raises.
+    token beyond their script. ``on_step``: called with the number of each step, from 1, before it runs; what it
+    raises, the step raises.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class FakeExecutor:
             result.logprobs[request.request_id] = _make_logprobs(token_id, request.num_logprobs)
         if request.request_id in self._nan_request_ids:
             result.num_nans_in_logits[request.request_id] = self._model_info.vocab_size
-        if request.request_id in self._masked_request_ids:
+        if request.request_id in self._masked_request_ids and num_output_tokens >= len(script):
             result.no_possible_token.add(request.request_id)
 
 

@@ -139,7 +139,7 @@ def test_duplicate_id() -> None:
     loop.run_to_the_end()
     client_index, refused = loop.outputs()[0]
     assert (client_index, refused.finish_reason) == (1, FinishReason.ERROR)
-    assert refused.stop_reason == "request_id 'a' is that of a live request"
+    assert refused.stop_reason == "refused: request_id 'a' is that of a live request"
 
 
 def test_bug_in_add_request() -> None:

@@ -87,7 +87,7 @@ def test_refused_by_the_engine() -> None:
     """What the engine's checks refuse ends with an error that says why, to the client the request names."""
     desk = Desk()
     desk.add(make_request("a", client_index=1, max_tokens=0))
-    assert desk.refusal() == (1, "a", "max_tokens must be at least 1, got 0")
+    assert desk.refusal() == (1, "a", "refused: max_tokens must be at least 1, got 0")
 
 
 def test_bug_in_preprocessing() -> None:
@@ -105,9 +105,15 @@ def test_bug_in_preprocessing() -> None:
 @pytest.mark.parametrize(
     ("document", "refusal"),
     [
-        (["a", [1], None, {"max_tokens": "x"}, None, 0.0, None, None, None], "ADD.sampling_params.max_tokens: "),
-        (["a", [1], None, {}, None, 0.0], "ADD: Expected `array` of at least length 9, got 6"),
-        (["a", [1], None, {}, msgspec.msgpack.Ext(1, b"x"), 0.0, None, None, None], "ADD: extension 1 (pickle)"),
+        (
+            ["a", [1], None, {"max_tokens": "x"}, None, 0.0, None, None, None],
+            "refused: ADD.sampling_params.max_tokens: ",
+        ),
+        (["a", [1], None, {}, None, 0.0], "refused: ADD: Expected `array` of at least length 9, got 6"),
+        (
+            ["a", [1], None, {}, msgspec.msgpack.Ext(1, b"x"), 0.0, None, None, None],
+            "refused: ADD: extension 1 (pickle)",
+        ),
     ],
 )
 def test_undecodable_with_an_id(document: Any, refusal: str) -> None:
@@ -130,7 +136,7 @@ def test_truncated_request() -> None:
     """A request cut off after its id is answered."""
     desk = Desk()
     desk.take(RequestType.ADD.value, desk.encoded(make_request("a"))[0][:-5])
-    assert desk.refusal() == (2, "a", "ADD: Input data was truncated")
+    assert desk.refusal() == (2, "a", "refused: ADD: Input data was truncated")
 
 
 def test_abort_takes_both_queues() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.replies import finish_reply, utility_failure, utility_reply
-from core.wire.codec import Encoder
+from core.replies import finish_reply, refusal, utility_failure, utility_reply
+from core.wire.codec import Encoder, WireError
 from core.wire.messages import EngineCoreOutputs, FinishReason
 from tests.core.wire.recorded import recording
 
@@ -32,3 +32,17 @@ def test_cause() -> None:
     """The cause of an error travels as the output's stop reason."""
     (output,) = finish_reply("a", FinishReason.ERROR, "max_tokens must be at least 1, got 0").outputs
     assert output.stop_reason == "max_tokens must be at least 1, got 0"
+
+
+@pytest.mark.parametrize(
+    ("error", "stop_reason"),
+    [
+        (ValueError("top_p must be in (0, 1], got 2"), "refused: top_p must be in (0, 1], got 2"),
+        (WireError("ADD: no frame"), "refused: ADD: no frame"),
+        (KeyError("bug"), "'bug'"),
+    ],
+)
+def test_refusal(error: Exception, stop_reason: str) -> None:
+    """What is wrong with a request is told from what is wrong with us: the front end can blame the right one."""
+    (output,) = refusal("a", error).outputs
+    assert (output.finish_reason, output.stop_reason) == (FinishReason.ERROR, stop_reason)
