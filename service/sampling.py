@@ -1,15 +1,17 @@
 """How to choose tokens: from what the client set, what the model declares, and the defaults, in this order."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 
-from core.wire.sampling_params import SamplingParams, Violation, find_violations
+from core.wire.sampling_params import MAX_LOGPROBS, SamplingParams, Violation, find_violations
 from service.errors import shown
 from service.generation_request import StopRules
 from service.served_model import ServedModel
 from service.tokenizer import Tokenizer
 from sluicegate.v1 import sampling_params_pb2 as pb
 
+MAX_LOGIT_BIAS = 100.0
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
 MAX_BAD_WORDS = 1024
@@ -32,6 +34,8 @@ _SCALARS = (
     "prompt_logprobs",
 )
 _OWN_NAMES = {"bad_words_token_ids": "bad_words"}
+_NOT_OWN_FIELDS = ("all_stop_token_ids", "eos_token_id", "logprobs")
+"""The first two hold stop_token_ids once more, and the model's own; the last has a bound of its own here."""
 
 
 def read_sampling_params(
@@ -40,19 +44,24 @@ def read_sampling_params(
     """What the core gets. What is wrong is added to ``violations``. ``num_prompt_tokens`` 0: the prompt is wrong."""
     fields = {field.name: value for field, value in given.ListFields() if field.name in _SCALARS}
     params = SamplingParams(**{"max_tokens": None, **model.generation_config.sampling, **fields})
-    params.logit_bias = dict(given.logit_bias) or None
+    params.logit_bias = {token_id: _clamp(bias) for token_id, bias in given.logit_bias.items()} or None
     params.allowed_token_ids = _unique(given.allowed_token_ids) or None
     params.bad_words_token_ids = _read_bad_words(given.bad_words, model.tokenizer, violations) or None
     _set_stop_token_ids(params, _unique(given.stop_token_ids), model.generation_config.eos_token_ids)
-    found = [*find_violations(params, model.vocab_size)]
+    params.skip_reading_prefix_cache = True if params.prompt_logprobs is not None else None
+    found = [fault for fault in find_violations(params, model.vocab_size) if fault.field not in _NOT_OWN_FIELDS]
+    found += _logprobs_violations(params.logprobs)
     if num_prompt_tokens and not found:
         found += _fit_into_context(params, model.max_model_len - num_prompt_tokens)
-    for field, description in found:
-        # The others hold stop_token_ids once more, and the model's own.
-        if field not in ("all_stop_token_ids", "eos_token_id"):
-            violations.append(Violation(f"sampling_params.{_OWN_NAMES.get(field, field)}", description))
+    violations += [Violation(f"sampling_params.{_OWN_NAMES.get(field, field)}", text) for field, text in found]
     params.top_k = max(params.top_k, 0)
     return params
+
+
+def _logprobs_violations(logprobs: int | None) -> Iterator[Violation]:
+    """The core gives those of a whole vocabulary too, but to put them into a message would hold up every stream."""
+    if logprobs is not None and not 0 <= logprobs <= MAX_LOGPROBS:
+        yield Violation("logprobs", f"must be in [0, {MAX_LOGPROBS}], got {logprobs}")
 
 
 def _fit_into_context(params: SamplingParams, num_left: int) -> Iterator[Violation]:
@@ -90,6 +99,11 @@ def _set_stop_token_ids(params: SamplingParams, asked: list[int], eos_token_ids:
         return
     params.eos_token_id = next(iter(eos_token_ids), None)
     params.stop_token_ids = _unique([*asked, *eos_token_ids[1:]]) or None
+
+
+def _clamp(bias: float) -> float:
+    """As vLLM's front end does. What is not finite stays, to be refused."""
+    return max(-MAX_LOGIT_BIAS, min(bias, MAX_LOGIT_BIAS)) if math.isfinite(bias) else bias
 
 
 def _stop_faults(stops: Iterable[str]) -> Iterator[str]:

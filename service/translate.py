@@ -84,9 +84,8 @@ def _check_lora(name: str) -> None:
 
 def _check_built(given: sampling_params_pb2.SamplingParams) -> None:
     structured_output = given.WhichOneof("structured_output")
-    missing = "prompt_logprobs" if given.HasField("prompt_logprobs") else structured_output
-    if missing is not None:
-        field = f"sampling_params.{missing}"
+    if structured_output is not None:
+        field = f"sampling_params.{structured_output}"
         raise Unimplemented(f"{field} is not supported yet", reason="FIELD_NOT_SUPPORTED", field=field)
 
 

@@ -51,6 +51,7 @@ def test_every_scalar_reaches_the_core(smollm2: ServedModel) -> None:
         "repetition_penalty": 1.25,
         "ignore_eos": True,
         "logprobs": 0,
+        "prompt_logprobs": 20,
     }
     params = sampled(smollm2, **scalars)
     assert {name: getattr(params, name) for name in scalars} == scalars
@@ -85,6 +86,20 @@ def test_lists_and_maps_reach_the_core(smollm2: ServedModel) -> None:
     assert params.logit_bias == {5: 1.5, 49_151: -100}
     assert params.allowed_token_ids == [7, 5]
     assert params.stop_token_ids == [9, 8]
+
+
+def test_bias_is_clamped(smollm2: ServedModel) -> None:
+    """To what vLLM's front end makes of it."""
+    params = sampled(smollm2, logit_bias={1: 1e300, 2: -101, 3: 99.5})
+    assert params.logit_bias == {1: 100, 2: -100, 3: 99.5}
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_a_prompt_to_be_scored_is_not_taken_from_the_cache(smollm2: ServedModel, k: int) -> None:
+    """A genuine core has to be told."""
+    params = sampled(smollm2, prompt_logprobs=k)
+    assert (params.prompt_logprobs, params.skip_reading_prefix_cache) == (k, True)
+    assert sampled(smollm2).skip_reading_prefix_cache is None
 
 
 def test_end_of_sequence_and_stop_tokens(smollm2: ServedModel) -> None:
@@ -126,14 +141,15 @@ _WRONG_SCALARS: list[tuple[str, list[Any]]] = [
     ("temperature", [-0.1, 2.1, _NAN, _INF, -_INF]),
     ("top_p", [0, -0.1, 1.1, _NAN, _INF, -_INF]),
     ("top_k", [-2]),
+    ("repetition_penalty", [1e-7, 1e7]),
     ("min_p", [-0.1, 1.1, _NAN, _INF, -_INF]),
     ("max_tokens", [0, -1]),
     ("min_tokens", [-1, 8192]),
     ("presence_penalty", [-2.1, 2.1, _NAN, _INF, -_INF]),
     ("frequency_penalty", [-2.1, 2.1, _NAN, _INF, -_INF]),
     ("repetition_penalty", [0, -1, _NAN, _INF, -_INF]),
-    ("logprobs", [-2, 21]),
-    ("prompt_logprobs", [-2, 21]),
+    ("logprobs", [-2, -1, 21]),
+    ("prompt_logprobs", [-2, -1, 21]),
     ("truncate_prompt_tokens", [0, -2]),
 ]
 _WRONG_OTHERS: list[tuple[str, list[Any]]] = [

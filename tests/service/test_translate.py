@@ -78,7 +78,6 @@ def test_unknown_model_and_lora_are_not_found(smollm2: ServedModel, fields: dict
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("prompt_logprobs", 1),
         ("json_schema", "{}"),
         ("regex", "a+"),
         ("choice", {"choices": ["a"]}),

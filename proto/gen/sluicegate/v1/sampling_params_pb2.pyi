@@ -98,17 +98,21 @@ class SamplingParams(_message.Message):
     frequency_penalty: _builtins.float
     """Subtracted per occurrence from the logit of every token generated so far, in [-2, 2]. Default 0."""
     repetition_penalty: _builtins.float
-    """Divides (logit > 0) or multiplies the logit of tokens in the prompt and the output, > 0. Default 1."""
+    """Divides (logit > 0) or multiplies the logit of tokens in the prompt and the output, in [0.000001, 1000000].
+    Default 1.
+    """
     ignore_eos: _builtins.bool
     """Go on after the end-of-sequence token. Default false."""
     include_stop_str_in_output: _builtins.bool
     """Leave the stop string that ended a sequence in its text. Default false."""
     logprobs: _builtins.int
-    """Report the log-probability of each new token and of this many most likely ones, in [0, 20], -1 for the whole
-    vocabulary. Default: none is reported.
+    """Report the log-probability of each new token and of this many most likely ones, in [0, 20]. Default: none is
+    reported.
     """
     prompt_logprobs: _builtins.int
-    """The same for the tokens of the prompt. Default: none is reported."""
+    """The same for the tokens of the prompt, in [0, 20]; nothing of it is then taken from the prefix cache. Default:
+    none is reported.
+    """
     truncate_prompt_tokens: _builtins.int
     """Keep only the last tokens of the prompt, this many; -1 keeps as many as fit into the model's context beside
     max_tokens, or beside one token if that is unset. Default: nothing is cut.
@@ -135,7 +139,9 @@ class SamplingParams(_message.Message):
 
     @_builtins.property
     def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
-        """Added to the logits of these tokens; keys in [0, vocabulary size), values finite."""
+        """Added to the logits of these tokens; keys in [0, vocabulary size), values finite. Values beyond -100 and 100
+        count as these.
+        """
 
     @_builtins.property
     def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
