@@ -1,6 +1,7 @@
 """sluicegate.v1.InferenceService."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -10,7 +11,7 @@ from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.served_model import ServedModel
 from service.servicers.edge import not_built
-from service.servicers.responses import ResponseBuilder, to_stream_response
+from service.servicers.responses import ResponseBuilder, off_loop_if_large, to_stream_response
 from service.text_threads import TextThreads
 from service.translate import detokenize, tokenize, translate
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -39,16 +40,17 @@ class InferenceServicer(InferenceServiceServicer):
         response = ResponseBuilder(generation_request)
         with self._gate.enter().generator.start(generation_request) as events:
             async for event in events:
-                response.add(event)
+                await off_loop_if_large(response.add, event)
         return response.build()
 
     async def GenerateStream(
         self, request: pb.GenerateRequest, context: _Context
     ) -> AsyncIterator[pb.GenerateStreamResponse]:
         generation_request = await self._translated(request)
+        to_response = partial(to_stream_response, generation_request.request_id)
         with self._gate.enter().generator.start(generation_request) as events:
             async for event in events:
-                yield to_stream_response(generation_request.request_id, event)
+                yield await off_loop_if_large(to_response, event)
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: _Context) -> pb.TokenizeResponse:
         return await self._off_loop_if_long(tokenize, request, self._gate.enter().model)

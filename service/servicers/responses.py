@@ -1,7 +1,8 @@
 """Events as messages of sluicegate.v1."""
 
-from collections.abc import Iterator
-from typing import Any
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
@@ -11,6 +12,10 @@ from service.generation_request import GenerationRequest
 from service.sequence import SequenceFinish
 from sluicegate.v1 import inference_service_pb2 as pb
 
+_Result = TypeVar("_Result")
+
+_INLINE_BELOW_LOGPROBS = 2048
+"""Entries, each about 2 µs to put into a message. A scored prompt has them by the hundred thousand."""
 _FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -18,6 +23,13 @@ _FINISH_REASONS = {
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
     FinishReason.REPETITION: pb.FINISH_REASON_REPETITION,
 }
+
+
+async def off_loop_if_large(convert: Callable[[Event], _Result], event: Event) -> _Result:
+    """``convert(event)``, in a thread if so many log-probabilities would hold up every other stream."""
+    if _count_logprobs(event) < _INLINE_BELOW_LOGPROBS:
+        return convert(event)
+    return await asyncio.to_thread(convert, event)
 
 
 def to_stream_response(request_id: str, event: Event) -> pb.GenerateStreamResponse:
@@ -110,6 +122,14 @@ def prompt_logprobs(logprobs: LogprobsTensors | None) -> Iterator[pb.TokenLogpro
     if logprobs is not None:
         yield pb.TokenLogprobs()
         yield from _rows(logprobs.token_ids.array, logprobs.logprobs.array, logprobs.ranks.array)
+
+
+def _count_logprobs(event: Event) -> int:
+    if isinstance(event, Delta) and event.logprobs is not None:
+        return event.logprobs.token_ids.size
+    if isinstance(event, Started) and event.prompt_logprobs is not None:
+        return event.prompt_logprobs.token_ids.array.size
+    return 0
 
 
 def _rows(token_ids: NDArray[Any], logprobs: NDArray[Any], ranks: NDArray[Any]) -> Iterator[pb.TokenLogprobs]:

@@ -1,15 +1,18 @@
 """Events as messages of sluicegate.v1."""
 
+import threading
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from core.wire.messages import FinishReason, LogprobsTensors
+from core.wire.messages import FinishReason, LogprobsLists, LogprobsTensors
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
 from service.sequence import SequenceFinish
-from service.servicers.responses import ResponseBuilder, to_stream_response
+from service.servicers.responses import ResponseBuilder, off_loop_if_large, to_stream_response
 from sluicegate.v1 import inference_service_pb2 as pb
 
 PROMPT_LOGPROBS = LogprobsTensors(
@@ -61,6 +64,20 @@ def test_finish(event: Finished, reason: pb.FinishReason, stop: str | None) -> N
     builder.add(event)
     (output,) = builder.build().outputs
     assert (output.finish_reason, output.WhichOneof("stop")) == (reason, stop)
+
+
+def scores(num_rows: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    """Of ``num_rows`` tokens, each beside the 20 best."""
+    return np.zeros((num_rows, 21), "int32"), np.zeros((num_rows, 21), "float32"), np.ones(num_rows, "int32")
+
+
+@pytest.mark.parametrize("num_rows", [0, 97, 98])
+async def test_many_logprobs_are_converted_beside_the_event_loop(num_rows: int) -> None:
+    """From about 2,000 entries on, of a prompt as well as of a delta that gathered for a slow reader."""
+    prompt = LogprobsTensors(*map(Tensor, scores(num_rows)))
+    for event in (Started(num_rows + 1, 0, [], prompt), Delta(0, "", [], LogprobsLists(*scores(num_rows)))):
+        thread = await off_loop_if_large(lambda _event: threading.current_thread(), event)
+        assert (thread is threading.current_thread()) == (num_rows < 98)
 
 
 def test_prompt_logprobs() -> None:
