@@ -1,15 +1,48 @@
-"""One line a record, the same in every process; and a way to log what strangers cause."""
+"""Log lines of the same two forms as the gateway's, beside which they stand; and a way to log what strangers cause.
 
+The forms stand in ``service.logs`` once more, since neither may import the other; a test compares their lines.
+"""
+
+import json
 import logging
 import sys
 import time
+from typing import Literal
 
-LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
+LogFormat = Literal["text", "json"]
 
 
-def configure_logging(level: str) -> None:
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.000Z INFO core.process: message``."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
+
+
+class JsonFormatter(logging.Formatter):
+    """``time`` (UTC, RFC 3339), ``level``, ``logger``, ``message`` and, with an error, ``traceback``."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def configure_logging(level: str, log_format: LogFormat = "text") -> None:
     """Send records of ``level`` and above to standard error. Replaces what was configured before."""
-    logging.basicConfig(level=level.upper(), format=LINE, stream=sys.stderr, force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 class ThrottledLog:

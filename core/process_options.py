@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from core.logs import configure_logging
+from core.logs import LogFormat, configure_logging
 from core.process import ProcessConfig
 from core.wire.handshake import HandshakeConfig
 
@@ -48,6 +48,7 @@ _OPTIONS = [
         default="info",
         help="Least severe records to log.",
     ),
+    option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of a log line."),
 ]
 
 
@@ -64,9 +65,10 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         shutdown_timeout: float,
         lifeline_fd: int | None,
         log_level: str,
+        log_format: LogFormat,
         **others: Any,
     ) -> Any:
-        configure_logging(log_level)
+        configure_logging(log_level, log_format)
         address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
         handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
         return command(process=ProcessConfig(handshake, shutdown_timeout, lifeline_fd), **others)
