@@ -5,16 +5,18 @@ from pathlib import Path
 
 import click
 
-from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, option, usage_errors
+from service.cli.configurable import configurable
+from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.config import CoreConfig
 from service.models import ModelFiles
 from service.server import run
 
 
+@configurable
 @click.command(context_settings=CONTEXT_SETTINGS)
 @model_argument
-@option(
+@click.option(
     "--handshake-address",
     required=True,
     metavar="ADDR",

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import click
 
+from service.cli.configurable import configurable
+
 
 class LazyCommand(NamedTuple):
     """Where a command is (`module:name`) and its one-line help."""
@@ -33,7 +35,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         command = self._commands_by_name.get(cmd_name)
-        return command.load() if command else None
+        return configurable(command.load()) if command else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -1,7 +1,17 @@
 """Models: their names, where they come from, and the files a model folder needs."""
 
+from service.models.catalog import CORE_ARCHITECTURES, KNOWN_MODELS
 from service.models.errors import ModelError
 from service.models.progress import Progress, Report
 from service.models.resolve import ModelFiles, cache_folder, resolve_model
 
-__all__ = ["ModelError", "ModelFiles", "Progress", "Report", "cache_folder", "resolve_model"]
+__all__ = [
+    "CORE_ARCHITECTURES",
+    "KNOWN_MODELS",
+    "ModelError",
+    "ModelFiles",
+    "Progress",
+    "Report",
+    "cache_folder",
+    "resolve_model",
+]

@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, option
+from service.cli.configurable import configurable
+from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +30,11 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[Result, Gat
     """Run a command that has the options, and one flag of its own; what it was given."""
     received: list[tuple[GatewaySettings, str | None]] = []
 
+    @configurable
     @click.command(context_settings=CONTEXT_SETTINGS)
     @click.argument("model", default="default", envvar="SLUICEGATE_MODEL")
     @gateway_options
-    @option("--dtype")
+    @click.option("--dtype")
     def command(model: str, settings: GatewaySettings, dtype: str | None) -> None:
         received.append((settings, dtype))
         click.echo(model)
@@ -72,20 +74,9 @@ def test_several_addresses(config: Path) -> None:
     assert run("--config", str(config))[1].listen.grpc_addresses == ("a:1",)
 
 
-def test_model_in_file_and_environment(config: Path) -> None:
-    """MODEL may stand in the file and in the environment too."""
-    config.write_text("model: from-file")
-    assert run("--config", str(config))[0].output == "from-file\n"
-    assert run("--config", str(config), env={"SLUICEGATE_MODEL": "from-env"})[0].output == "from-env\n"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("drain-timeot: 1\ngrpc_address: x\n", "unknown keys: drain-timeot, grpc_address"),
-        ("config: x\n", "unknown keys: config"),
-        ("- a\n", "must hold a mapping"),
-        ("a: [\n", "is not YAML"),
         ("drain-timeout: long\n", "'long' is not a valid float"),
         ("grpc-address: nowhere\n", "grpc_address must be HOST:PORT"),
     ],
@@ -104,7 +95,6 @@ def test_broken_file(config: Path, content: str, message: str) -> None:
     [
         (["--drain-timeout", "-1"], "--drain-timeout"),
         (["--grpc-address", "localhost"], "grpc_address must be HOST:PORT"),
-        (["--config", "/no/such/file"], "/no/such/file"),
         (["--metrics-address", "x"], "No such option"),
     ],
 )

@@ -1,5 +1,8 @@
 """service.cli.pull: the command `sluicegate pull`."""
 
+from pathlib import Path
+
+import pytest
 from click.testing import CliRunner
 
 from service.cli.pull import pull
@@ -18,3 +21,17 @@ def test_unknown_name_is_told() -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: no model 'smolm2'")
     assert "smollm2-135m, gemma3-270m" in result.stderr
+
+
+def test_model_that_the_core_does_not_run_is_pulled_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other engines run it. Here the index is an empty folder, so that nothing comes after the note."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    result = CliRunner().invoke(pull, ["gemma3-270m"])
+    note, *_ = result.stderr.splitlines()
+    assert note.startswith("Note: gemma3-270m: this version's core does not run its architecture (gemma3) yet")
+    assert result.exit_code == 1
+    assert "could not download gemma3-270m" in result.stderr

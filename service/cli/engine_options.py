@@ -1,0 +1,83 @@
+"""The options of the engine that `serve` takes and hands on, and the names of all that a core takes.
+
+They are the core's own, in its words. Nothing of the core but its wire may be imported here: a test compares the two.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+_AT_LEAST_ONE = click.IntRange(min=1)
+
+_ENGINE_OPTIONS = [
+    click.option("--max-num-seqs", type=_AT_LEAST_ONE, default=64, help="Most requests in one step."),
+    click.option(
+        "--max-num-batched-tokens",
+        type=_AT_LEAST_ONE,
+        default=512,
+        help="Most tokens computed in one step, prefill and decode together.",
+    ),
+    click.option("--block-size", type=_AT_LEAST_ONE, default=16, help="Tokens in one block of the KV cache."),
+    click.option(
+        "--kv-cache-memory",
+        metavar="BYTES",
+        help="Of the KV cache, such as 2GiB. Default: what the machine can spare.",
+    ),
+    click.option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=True,
+        help="Whether prompts that begin alike share their blocks.",
+    ),
+    click.option(
+        "--dtype", default="auto", metavar="NAME", help="Of the computation: auto, float32, bfloat16, float16."
+    ),
+    click.option(
+        "--quantization",
+        default="auto",
+        metavar="NAME",
+        help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
+    ),
+    click.option("--device", default="cpu", metavar="NAME", help="Where the model runs."),
+    click.option("--seed", type=int, default=0, help="Mixed into the draws of requests that bring no seed."),
+]
+CORE_KEYS = (
+    "model",
+    "handshake-address",
+    "data-parallel-address",
+    "data-parallel-rpc-port",
+    "data-parallel-rank",
+    "headless",
+    "shutdown-timeout",
+    "lifeline-fd",
+    "log-level",
+    "log-format",
+    "max-model-len",
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "block-size",
+    "kv-cache-memory",
+    "enable-prefix-caching",
+    "dtype",
+    "quantization",
+    "device",
+    "seed",
+)
+"""What a configuration file may say to `sluicegate core`."""
+
+
+def engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the engine to a command; it gets them under their own names."""
+    for add_option in reversed(_ENGINE_OPTIONS):
+        command = add_option(command)
+    return command
+
+
+def spelled(flags: dict[str, Any]) -> Iterator[str]:
+    """``flags``, by parameter name, as a core takes them; those that are None are left to it."""
+    for name, value in flags.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        elif value is not None:
+            yield f"--{flag}={value}"
