@@ -57,11 +57,12 @@ async def serve(config: GatewayConfig) -> int:
         if not await _done_before(signals.first, server.start()):
             logger.warning("stopped while loading")
             return 1
-        if await _done_before(signals.first, server.until_core_lost()):
+        await _done_before(signals.first, server.until_core_lost())
+        if not signals.first.is_set():
             return 1
         if not await _done_before(signals.second, server.drain()):
             server.generator.abort_all()
-        return int(server.core_is_lost)
+        return int(server.core_has_failed)
     except (EngineAddressError, ListenError, ModelError, CoreLoadError) as error:
         logger.error("%s", error)
         return 1
@@ -109,6 +110,7 @@ class GatewayServer:
         self._stopping = asyncio.Event()
         self._resources = AsyncExitStack()
         self._engine: EngineClient | None = None
+        self._supervisor: Supervisor | None = None
 
     @property
     def grpc_addresses(self) -> list[str]:
@@ -125,8 +127,11 @@ class GatewayServer:
         return self._gate.look_in().generator
 
     @property
-    def core_is_lost(self) -> bool:
-        return self._engine is not None and self._engine.lost.done()
+    def core_has_failed(self) -> bool:
+        """The core is lost. Not if it has shut down as it should: a signal that ends this process may reach it too."""
+        assert self._engine is not None, "started"
+        assert self._supervisor is not None, "started"
+        return self._engine.lost.done() and not self._supervisor.has_shut_down
 
     async def start(self) -> None:
         """Listen, load, let calls in. Raises EngineAddressError, ListenError, ModelError or CoreLoadError."""
@@ -134,7 +139,7 @@ class GatewayServer:
         folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="sluicegate-")))
         engine = self._engine = EngineClient(*self._config.core.socket_addresses(folder))
         self._resources.callback(engine.close)
-        supervisor = Supervisor(self._config.core, engine, folder)
+        supervisor = self._supervisor = Supervisor(self._config.core, engine, folder)
         self._resources.push_async_callback(supervisor.stop)
         await self._listen()
         backend = await self._load(engine, supervisor)

@@ -59,6 +59,11 @@ class CoreProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def has_shut_down(self) -> bool:
+        """The process has ended, and by itself: everything that it had accepted was answered."""
+        return self._exit_code.done() and self._exit_code.result() == 0
+
     async def exited(self) -> str:
         """How the process ended, once it has: its exit code or the signal that killed it."""
         code = await asyncio.shield(self._exit_code)
@@ -91,6 +96,11 @@ class Supervisor:
         self._handshake_address = config.handshake_address or f"ipc://{folder}/handshake"
         self._process: CoreProcess | None = None
         self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def has_shut_down(self) -> bool:
+        """The core was a process of ours and has ended well."""
+        return self._process is not None and self._process.has_shut_down
 
     async def load(self) -> EngineReadyResponse:
         """Bring up the core and return what it says of itself. Raises CoreLoadError; the caller must still ``stop``."""

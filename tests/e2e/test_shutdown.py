@@ -44,28 +44,40 @@ class Reader(threading.Thread):
             pass
 
 
-def test_sigterm_lets_running_streams_finish_refuses_new_ones_and_leaves_nothing_behind(server: Server) -> None:
-    """Four streams end as they would have; the exit code is 0; no process, socket or folder is left."""
-    processes = psutil.Process(server.process.pid).children(recursive=True)
-    assert processes
+@pytest.mark.parametrize("signals_core", [False, True])
+def test_sigterm_lets_running_streams_finish_refuses_new_ones_and_leaves_nothing_behind(
+    server: Server, signals_core: bool
+) -> None:
+    """Streams end as they would have; the exit code is 0; no process, socket or folder is left.
+
+    Also when the core gets the signal too, as it does from a service manager. One more stream keeps the drain from
+    ending before a new one has been refused.
+    """
+    (core,) = processes = psutil.Process(server.process.pid).children(recursive=True)
     begun: queue.SimpleQueue[None] = queue.SimpleQueue()
     with Client(server.address) as client:
-        readers = [Reader(client.stream(PROMPT, max_tokens=NUM_TOKENS, ignore_eos=True), begun) for _ in range(4)]
+        long_stream = client.stream(PROMPT, max_tokens=4000, ignore_eos=True)
+        next(long_stream)
+        readers = [Reader(client.stream(PROMPT, max_tokens=NUM_TOKENS, ignore_eos=True), begun) for _ in range(3)]
         for reader in readers:
             reader.start()
         for _ in readers:
             begun.get(timeout=EXIT_TIMEOUT_S)
 
+        if signals_core:
+            core.terminate()
         server.process.send_signal(signal.SIGTERM)
         _wait_until_not_serving(server.address)
         with pytest.raises(UnavailableError) as refused:
             client.generate(PROMPT, max_tokens=1)
         for reader in readers:
             reader.join()
+        next(long_stream)
+        long_stream.cancel()
 
     assert refused.value.retry_after is not None
-    assert [reader.stream.finished[0].finish_reason for reader in readers] == [FinishReason.LENGTH] * 4
-    assert [reader.stream.finished[0].usage.num_output_tokens for reader in readers] == [NUM_TOKENS] * 4
+    assert [reader.stream.finished[0].finish_reason for reader in readers] == [FinishReason.LENGTH] * 3
+    assert [reader.stream.finished[0].usage.num_output_tokens for reader in readers] == [NUM_TOKENS] * 3
     assert server.process.wait(EXIT_TIMEOUT_S) == 0
     assert not [process for process in processes if process.is_running()]
     assert [*server.folder.iterdir()] == []

@@ -1,6 +1,7 @@
-"""A gateway process of its own, over the tokens of byte_model, with any command for its core.
+"""A gateway process of its own, over the tokens of byte_model, with any command for its core, or a core that dials it.
 
-``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S LOAD_TIMEOUT_S ADDRESS CORE_COMMAND...`` is the child.
+``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S LOAD_TIMEOUT_S ADDRESS CORE...`` is the child; CORE is
+a command, or the one address of the handshake.
 """
 
 import asyncio
@@ -47,6 +48,10 @@ class PythonProcess:
     async def until_ready(self) -> str:
         """The address it serves at."""
         return (await self.until_logged(_READY)).group(1)
+
+    async def admin_address(self) -> str:
+        """Where operators call."""
+        return (await self.until_logged(r"admin on (\S+);")).group(1)
 
     async def until_logged(self, pattern: re.Pattern[str] | str) -> re.Match[str]:
         """The first match in the log, as soon as it is there."""
@@ -109,31 +114,37 @@ class PythonProcess:
 
 
 class GatewayProcess(PythonProcess):
-    """The child of this module."""
+    """The child of this module. ``core`` is a command, or the one address of the handshake."""
 
     def __init__(
         self,
         model: ModelFiles,
         folder: Path,
-        core_command: Sequence[str] = PACED_CORE,
+        core: Sequence[str] = PACED_CORE,
         drain_timeout_s: float = 20,
         load_timeout_s: float = 60,
         address: str = "127.0.0.1:0",
     ) -> None:
         timeouts = str(drain_timeout_s), str(load_timeout_s)
-        super().__init__(folder, __name__, str(model.path), *timeouts, address, *core_command)
+        super().__init__(folder, __name__, str(model.path), *timeouts, address, *core)
 
 
-def _main(folder: str, drain_timeout_s: str, load_timeout_s: str, address: str, *core_command: str) -> int:
+def _main(folder: str, drain_timeout_s: str, load_timeout_s: str, address: str, *core: str) -> int:
     logging.basicConfig(level=logging.INFO)
     return run(
         GatewayConfig(
             ModelFiles("bytes", Path(folder), Path(folder)),
-            CoreConfig(command=core_command, load_timeout_s=float(load_timeout_s)),
+            _core_config(core, float(load_timeout_s)),
             ListenConfig((address,), "127.0.0.1:0"),
             LimitsConfig(drain_timeout_s=float(drain_timeout_s)),
         )
     )
+
+
+def _core_config(core: tuple[str, ...], load_timeout_s: float) -> CoreConfig:
+    if core[0].startswith("ipc:"):
+        return CoreConfig(handshake_address=core[0], load_timeout_s=load_timeout_s)
+    return CoreConfig(command=core, load_timeout_s=load_timeout_s)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``python -m tests.service.parting_core``: a core that answers one request with all its tokens at once, and is gone."""
+"""``python -m tests.service.parting_core``: a core that gives one request all its tokens at once, and is gone."""
 
 import asyncio
 import os

@@ -15,13 +15,18 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from core.wire.messages import EngineCoreOutput, FinishReason
 from service.models import ModelFiles
 from sluicegate.v1 import inference_service_pb2 as pb
+from sluicegate.v1.control_service_pb2 import AbortRequest
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service import parting_core
 from tests.service.errors_of_calls import error_of
+from tests.service.fake_core import FakeCore
 from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
+PATIENT_CORE = [*PACED_CORE, "--shutdown-timeout", "300"]
 Events = list[pb.GenerateStreamResponse]
 
 
@@ -57,22 +62,28 @@ def assert_gone(process: psutil.Process) -> None:
 
 
 async def test_sigterm_lets_streams_finish(byte_model: ModelFiles, short_folder: Path) -> None:
-    """SIGTERM: four streams finish as they would have, new calls get UNAVAILABLE, exit code 0, nothing is left."""
-    async with GatewayProcess(byte_model, short_folder) as gateway:
+    """SIGTERM: running streams finish as they would have, new calls get UNAVAILABLE, exit code 0, nothing is left."""
+    handshake_address = f"ipc://{short_folder}/handshake"
+    folder = short_folder / "tmp"
+    folder.mkdir()
+    async with GatewayProcess(byte_model, folder, [handshake_address]) as gateway, FakeCore() as core:
+        await gateway.until_logged("waiting for a core")
+        await core.shake_hands(handshake_address)
         address = await gateway.until_ready()
-        core = gateway.core()
-        async with stub_of(address) as stub:
+        async with stub_of(address) as stub, grpc.aio.insecure_channel(address) as channel:
             streams = start_streams(stub, num_tokens=200)
-            await until_running(stub)
+            ids = [(await core.receive_add()).request_id for _ in streams]
+            watch = HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
             gateway.send_signal(signal.SIGTERM)
-            await gateway.until_logged("draining")
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             error = await error_of(stub.Generate(pb.GenerateRequest(text="hi")))
             assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "DRAINING", 1.0)
+            core.emit(*(EngineCoreOutput(i, [97] * 200, finish_reason=FinishReason.LENGTH) for i in ids))
             for events in await asyncio.gather(*streams):
                 assert events[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
                 assert events[-1].finished.usage.num_output_tokens == 200
         assert await gateway.exit_code() == 0
-        assert_gone(core)
         assert gateway.leftovers() == []
 
 
@@ -92,6 +103,53 @@ async def test_what_outlasts_the_drain_is_aborted(byte_model: ModelFiles, short_
                 assert events[-1].finished.finish_reason == pb.FINISH_REASON_ABORT
         assert await gateway.exit_code() == 0
         assert gateway.leftovers() == []
+
+
+@pytest.mark.parametrize("core_first", [True, False])
+async def test_sigterm_to_gateway_and_core(byte_model: ModelFiles, short_folder: Path, core_first: bool) -> None:
+    """A service manager may signal both processes: running streams go on all the same, and the exit code is 0."""
+    request = pb.GenerateRequest(request_id="r", text="hi", sampling_params={"max_tokens": 1_000_000})
+    async with GatewayProcess(byte_model, short_folder, PATIENT_CORE) as gateway:
+        async with stub_of(await gateway.until_ready()) as stub:
+            core = gateway.core()
+            stream = stub.GenerateStream(request)
+            assert (await stream.read()).HasField("started")
+            for process in (core, gateway) if core_first else (gateway, core):
+                process.send_signal(signal.SIGTERM)
+            await gateway.until_logged("shutting down, 1 requests")
+            await gateway.until_logged("draining")
+            for _ in range(50):
+                assert (await stream.read()).delta.text
+            async with grpc.aio.insecure_channel(await gateway.admin_address()) as channel:
+                await ControlServiceStub(channel).Abort(AbortRequest(request_ids=["r"]))
+            while (event := await stream.read()).HasField("delta"):
+                pass
+            assert event.finished.finish_reason == pb.FINISH_REASON_ABORT
+        assert await gateway.exit_code() == 0
+        assert_gone(core)
+
+
+@pytest.mark.parametrize("core_first", [True, False])
+async def test_sigterm_to_an_idle_gateway_and_its_core(
+    byte_model: ModelFiles, short_folder: Path, core_first: bool
+) -> None:
+    """The core goes at once, which is no loss."""
+    async with GatewayProcess(byte_model, short_folder, PATIENT_CORE) as gateway:
+        await gateway.until_ready()
+        core = gateway.core()
+        for process in (core, gateway) if core_first else (gateway, core):
+            process.send_signal(signal.SIGTERM)
+        assert await gateway.exit_code() == 0
+        assert_gone(core)
+
+
+async def test_core_that_shuts_down_alone_is_lost(byte_model: ModelFiles, short_folder: Path) -> None:
+    """Nobody asked the gateway to end: its exit code says that it could not go on."""
+    async with GatewayProcess(byte_model, short_folder) as gateway:
+        await gateway.until_ready()
+        gateway.core().terminate()
+        assert await gateway.exit_code() == 1
+        assert "the engine core is gone: its process" in gateway.log
 
 
 async def test_killed_core_ends_the_service(byte_model: ModelFiles, short_folder: Path) -> None:
@@ -161,11 +219,11 @@ SLEEPING_CORE = [sys.executable, "-c", "import signal; signal.pause()"]
 
 async def test_core_that_never_is_ready(byte_model: ModelFiles, short_folder: Path) -> None:
     """A core that is not ready in time is ended, with a message that names the time-out."""
-    async with GatewayProcess(byte_model, short_folder, SLEEPING_CORE, load_timeout_s=0.5) as gateway:
+    async with GatewayProcess(byte_model, short_folder, SLEEPING_CORE, load_timeout_s=3) as gateway:
         await gateway.until_logged("core started")
         core = gateway.core()
         assert await gateway.exit_code() == 1
-        assert "not ready within 0.5 s" in gateway.log
+        assert "not ready within 3 s" in gateway.log
         assert_gone(core)
 
 

@@ -138,7 +138,7 @@ async def test_deadline_is_aborted(
     inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer, method: str
 ) -> None:
     """When the deadline passes, the call ends DEADLINE_EXCEEDED and the core gets an ABORT."""
-    call = getattr(inference, method)(pb.GenerateRequest(text="hi"), timeout=0.3)
+    call = getattr(inference, method)(pb.GenerateRequest(text="hi"), timeout=3)
     request = await core.receive_add()
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await (events_of(call) if method == "GenerateStream" else call)
