@@ -1,5 +1,6 @@
 """The gateway's settings: small frozen pieces, validated once; each class gets only its own."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 from service.models import ModelFiles
 
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
+MAX_SOCKET_PATH_BYTES = 107
+"""Of the path of a unix socket, as Linux has it."""
+_MAX_TIMEOUT_S = 1e6
 _WILDCARD_HOSTS = {"*", "0.0.0.0", "[::]"}
 
 
@@ -36,8 +40,8 @@ class LimitsConfig:
     def __post_init__(self) -> None:
         if self.max_queued_requests < 1:
             raise ValueError(f"max_queued_requests must be at least 1, got {self.max_queued_requests}")
-        if self.drain_timeout_s < 0:
-            raise ValueError(f"drain_timeout must be at least 0 s, got {self.drain_timeout_s:g}")
+        if not 0 <= self.drain_timeout_s <= _MAX_TIMEOUT_S:
+            raise ValueError(f"drain_timeout must be in [0, {_MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ class CoreConfig:
             raise ValueError("a core needs either a command or a handshake_address")
         if self.handshake_address:
             _check_handshake_address(self.handshake_address)
-        if self.load_timeout_s <= 0:
-            raise ValueError(f"core_load_timeout must be above 0 s, got {self.load_timeout_s:g}")
+        if not 0 < self.load_timeout_s <= _MAX_TIMEOUT_S:
+            raise ValueError(f"core_load_timeout must be in (0, {_MAX_TIMEOUT_S:g}] s, got {self.load_timeout_s:g}")
 
     def socket_addresses(self, folder: Path) -> tuple[str, str]:
         """Where to bind the sockets of requests and outputs: in ``folder``, or on the host of the handshake."""
@@ -84,22 +88,36 @@ class GatewayConfig:
             raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
 
 
+def socket_path(address: str) -> str:
+    """The path in ``unix:PATH`` or ``unix:///PATH``."""
+    return address.removeprefix("unix:").removeprefix("//")
+
+
 def _check_listen_address(name: str, address: str) -> None:
-    if address.startswith("unix:"):
-        if address in ("unix:", "unix://"):
-            raise ValueError(f"{name} must be unix:/PATH, got {address!r}")
-        return
-    _checked_host(name, address)
+    if not address.startswith("unix:"):
+        _checked_host(name, address)
+    elif socket_path(address):
+        _check_socket_path(name, socket_path(address))
+    else:
+        raise ValueError(f"{name} must be unix:/PATH, got {address!r}")
 
 
 def _check_handshake_address(address: str) -> None:
+    name = "handshake_address"
     scheme, _, rest = address.partition("://")
     if scheme == "ipc" and rest:
-        return
-    if scheme != "tcp":
-        raise ValueError(f"handshake_address must be tcp://HOST:PORT or ipc:///PATH, got {address!r}")
-    if _checked_host("handshake_address", rest) in _WILDCARD_HOSTS:
-        raise ValueError(f"handshake_address must name an address that cores can dial, got {address!r}")
+        _check_socket_path(name, rest)
+    elif scheme != "tcp":
+        raise ValueError(f"{name} must be tcp://HOST:PORT or ipc:///PATH, got {address!r}")
+    elif _checked_host(name, rest) in _WILDCARD_HOSTS:
+        raise ValueError(f"{name} must name an address that cores can dial, got {address!r}")
+
+
+def _check_socket_path(name: str, path: str) -> None:
+    size = len(os.fsencode(path))
+    if size > MAX_SOCKET_PATH_BYTES or "\0" in path:
+        bound = f"at most {MAX_SOCKET_PATH_BYTES} bytes, none of them 0"
+        raise ValueError(f"{name} must have a path of {bound}, got {size}: {path!r}")
 
 
 def _checked_host(name: str, address: str) -> str:

@@ -56,5 +56,5 @@ def _is_usable(field: str, value: object) -> bool:
     return usable
 
 
-def _is_in(token_id: int | None, vocab_size: int) -> bool:
-    return token_id is not None and 0 <= token_id < vocab_size
+def _is_in(token_id: object, vocab_size: int) -> bool:
+    return type(token_id) is int and 0 <= token_id < vocab_size

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import grpc
 
+from service.config import socket_path
 from service.servicers.edge import ErrorEdge
 
 MAX_RECEIVE_BYTES = 16 * 2**20
@@ -38,14 +39,18 @@ class Listener:
         try:
             port = self.server.add_insecure_port(address)
         except RuntimeError as error:
-            raise ListenError(f"cannot listen on {address}: is it in use, or not an address of this host?") from error
+            why = "can its folder be written" if address.startswith("unix:") else "is it in use, or of another host"
+            raise ListenError(f"cannot listen on {address}: {why}?") from error
         host = address.rpartition(":")[0]
         self.addresses.append(address if address.startswith("unix:") else f"{host}:{port}")
 
 
 def _check_unix_socket_is_free(address: str) -> None:
     """gRPC would take the path away from a server that listens on it."""
-    path = address.removeprefix("unix:").removeprefix("//")
     with socket.socket(socket.AF_UNIX) as probe:
-        if probe.connect_ex(path) == 0:
-            raise ListenError(f"cannot listen on {address}: another process does")
+        try:
+            is_taken = probe.connect_ex(socket_path(address)) == 0
+        except (OSError, ValueError) as error:
+            raise ListenError(f"cannot listen on {address}: {error}") from error
+    if is_taken:
+        raise ListenError(f"cannot listen on {address}: another process does")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.wire.messages import EngineReadyResponse
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
-from service.models.model_folder import read_config
+from service.models.model_folder import read_vocab_size
 from service.tokenizer import Tokenizer
 
 
@@ -23,7 +23,7 @@ class ModelText:
         """Reads the tokenizer and configuration; no weights. Raises ModelError for files that are missing or broken."""
         folder = files.tokenizer_folder
         tokenizer = Tokenizer.load(folder)
-        vocab_size = read_config(folder).get("vocab_size", tokenizer.vocab_size)
+        vocab_size = read_vocab_size(folder) or tokenizer.vocab_size
         generation_config = GenerationConfig.load(folder, vocab_size, tokenizer.eos_token_id)
         return cls(name=files.name, tokenizer=tokenizer, generation_config=generation_config, vocab_size=vocab_size)
 

@@ -12,11 +12,9 @@ The exit code is 0 when a signal ends a server that was ready, and 1 otherwise.
 import asyncio
 import logging
 import signal
-import tempfile
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
@@ -28,6 +26,7 @@ from service.gate import Backend, Closed, Gate
 from service.generator import Generator, GeneratorLimits
 from service.listener import Listener, ListenError
 from service.models import ModelError
+from service.private_folder import FolderError, private_folder
 from service.served_model import ModelText
 from service.servicers.control import ControlServicer
 from service.servicers.health import Health
@@ -40,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+START_ERRORS = FolderError, EngineAddressError, ListenError, ModelError, CoreLoadError
+"""Not our bugs: one line says what is wrong."""
 _STOP_GRACE_S = 2.0
 """How long the last answers may take to leave."""
 
@@ -63,7 +64,7 @@ async def serve(config: GatewayConfig) -> int:
         if not await _done_before(signals.second, server.drain()):
             server.generator.abort_all()
         return int(server.core_has_failed)
-    except (EngineAddressError, ListenError, ModelError, CoreLoadError) as error:
+    except START_ERRORS as error:
         logger.error("%s", error)
         return 1
     finally:
@@ -134,9 +135,9 @@ class GatewayServer:
         return self._engine.lost.done() and not self._supervisor.has_shut_down
 
     async def start(self) -> None:
-        """Listen, load, let calls in. Raises EngineAddressError, ListenError, ModelError or CoreLoadError."""
+        """Listen, load, let calls in. Raises one of ``START_ERRORS``."""
         start_time = time.monotonic()
-        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="sluicegate-")))
+        folder = self._resources.enter_context(private_folder())
         engine = self._engine = EngineClient(*self._config.core.socket_addresses(folder))
         self._resources.callback(engine.close)
         supervisor = self._supervisor = Supervisor(self._config.core, engine, folder)

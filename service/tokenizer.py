@@ -8,7 +8,7 @@ import tokenizers
 
 from service.chat_template import ChatTemplate, ChatTemplateError
 from service.models.errors import ModelError
-from service.models.model_folder import read_config, read_json
+from service.models.model_folder import read_json, read_vocab_size
 from service.token_bytes import TokenBytes, num_leading_spaces_stripped
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -39,14 +39,17 @@ class Tokenizer:
     def load(cls, folder: Path) -> "Tokenizer":
         """The tokenizer of a model folder. Raises ModelError if it has none, or one of a kind not known here."""
         config = read_json(folder / "tokenizer_config.json")
+        vocab_size = read_vocab_size(folder) or 0
         template = folder / "chat_template.jinja"
-        if template.is_file():
-            config["chat_template"] = template.read_text(encoding="utf-8")
-        vocab_size = read_config(folder).get("vocab_size", 0)
+        try:
+            if template.is_file():
+                config["chat_template"] = template.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{template}: {error}") from error
         try:
             return cls(tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), config, vocab_size)
         except Exception as error:  # the library raises nothing narrower
-            raise ModelError(f"{folder / 'tokenizer.json'}: {error}") from error
+            raise ModelError(f"{folder / 'tokenizer.json'} or tokenizer_config.json: {error!r}") from error
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The tokens of ``text``. ``add_special_tokens``: with the BOS and EOS tokens that the model wants around it.

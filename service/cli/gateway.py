@@ -1,7 +1,6 @@
 """`sluicegate gateway`: the gateway alone."""
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -9,7 +8,6 @@ from service.cli.configurable import configurable
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.config import CoreConfig
-from service.models import ModelFiles
 from service.server import run
 
 
@@ -31,13 +29,6 @@ def gateway(model: str, handshake_address: str, settings: GatewaySettings) -> No
     """
     with usage_errors():
         core = CoreConfig(handshake_address=handshake_address, load_timeout_s=settings.core_load_timeout_s)
-        config = settings.config_for(_tokenizer_files(model), core)
+        files = resolve_or_fail(model, needs_weights=False)
+        config = settings.config_for(files, core)
     sys.exit(run(config))
-
-
-def _tokenizer_files(model: str) -> ModelFiles:
-    """As ``resolve_or_fail``, but a folder needs no weights here."""
-    folder = Path(model).expanduser()
-    if (folder / "tokenizer.json").is_file():
-        return ModelFiles(folder.resolve().name, folder, folder)
-    return resolve_or_fail(model)

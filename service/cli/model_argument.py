@@ -10,11 +10,11 @@ _DEFAULT_MODEL = "smollm2-135m"
 model_argument = click.argument("model", default=_DEFAULT_MODEL, envvar="SLUICEGATE_MODEL", metavar="[MODEL]")
 
 
-def resolve_or_fail(model: str) -> ModelFiles:
-    """The files of ``model``, fetched if need be. Ends the command with a message if they cannot be had."""
+def resolve_or_fail(model: str, needs_weights: bool = True) -> ModelFiles:
+    """As ``resolve_model``, for people: shows what is fetched, and ends the command with a message if it cannot be."""
     try:
         with model_progress() as report:
-            return resolve_model(model, report)
+            return resolve_model(model, report, needs_weights)
     except ModelError as error:
         raise click.ClickException(str(error)) from error
 

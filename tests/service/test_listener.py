@@ -22,7 +22,9 @@ async def test_several_addresses() -> None:
     await listener.server.stop(None)
 
 
-@pytest.mark.parametrize("address", ["no.such.host.invalid:1", "unix:/nowhere/at/all", "192.0.2.1:5000"])
+@pytest.mark.parametrize(
+    "address", ["no.such.host.invalid:1", "unix:/nowhere/at/all", "192.0.2.1:5000", "unix:/tmp/" + 200 * "x"]
+)
 async def test_address_that_cannot_be(address: str) -> None:
     """An address that is not this host's is refused by name."""
     listener = Listener()

@@ -1,10 +1,13 @@
 """service.served_model: the gateway's knowledge of a model, from its folder."""
 
+import shutil
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from service.generation_config import GenerationConfig
-from service.models import ModelFiles
+from service.models import ModelError, ModelFiles
 from service.served_model import ModelText, ServedModel
 from tests.service.fake_core import READY
 
@@ -23,3 +26,34 @@ def test_limits_are_the_engine_s_or_lower(byte_model: ModelFiles, own: int | Non
     model = ModelText.load(byte_model).served_by(engine, own)
     assert (model.name, model.vocab_size) == ("bytes", 257)
     assert (model.max_model_len, model.data_parallel_size) == (longest, 2)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tokenizer.json", b"{}", "tokenizer.json"),
+        ("tokenizer.json", b"\xff", "tokenizer.json"),
+        ("tokenizer_config.json", b"[", "tokenizer_config.json"),
+        ("tokenizer_config.json", b'{"eos_token": {"contents": "x"}}', "tokenizer_config.json"),
+        ("tokenizer_config.json", b'{"chat_template": [1]}', "tokenizer_config.json"),
+        ("chat_template.jinja", b"\xff", "chat_template.jinja"),
+        ("config.json", b"[" * 100_000, "config.json"),
+        ("config.json", b'{"vocab_size": "many"}', "vocab_size must be a whole number above 0, got 'many'"),
+        ("config.json", b'{"vocab_size": 0}', "vocab_size must be a whole number above 0, got 0"),
+        ("config.json", b'{"text_config": 5}', "text_config must be an object, got int"),
+        ("generation_config.json", b'"x"', "generation_config.json"),
+    ],
+)
+def test_broken_file_is_named(byte_model: ModelFiles, tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    """Whatever is wrong with it: one error that names the file."""
+    folder = shutil.copytree(byte_model.tokenizer_folder, tmp_path / "model")
+    (folder / file).write_bytes(content)
+    with pytest.raises(ModelError, match=message):
+        ModelText.load(ModelFiles("m", folder, folder))
+
+
+def test_ends_that_are_no_tokens_are_left_out(byte_model: ModelFiles, tmp_path: Path) -> None:
+    """As ids outside the vocabulary are."""
+    folder = shutil.copytree(byte_model.tokenizer_folder, tmp_path / "model")
+    (folder / "generation_config.json").write_text('{"eos_token_id": ["x", null, 7, 1.5, 999, true]}')
+    assert ModelText.load(ModelFiles("m", folder, folder)).generation_config.eos_token_ids == (256, 7)

@@ -149,7 +149,7 @@ async def test_core_that_shuts_down_alone_is_lost(byte_model: ModelFiles, short_
         await gateway.until_ready()
         gateway.core().terminate()
         assert await gateway.exit_code() == 1
-        assert "the engine core is gone: its process" in gateway.log
+        assert "the engine core is gone: " in gateway.log
 
 
 async def test_killed_core_ends_the_service(byte_model: ModelFiles, short_folder: Path) -> None:
@@ -269,6 +269,31 @@ async def test_port_in_use(byte_model: ModelFiles, short_folder: Path) -> None:
             assert f"cannot listen on {address}" in gateway.log
             assert "core started" not in gateway.log
             assert gateway.leftovers() == []
+
+
+async def test_temporary_folder_with_a_long_path(byte_model: ModelFiles, short_folder: Path) -> None:
+    """Sockets go to /tmp if their paths would be too long in TMPDIR."""
+    long_folder = short_folder / ("x" * 100)
+    long_folder.mkdir()
+    async with GatewayProcess(byte_model, long_folder) as gateway:
+        await gateway.until_ready()
+        assert gateway.leftovers() == []
+        gateway.send_signal(signal.SIGTERM)
+        assert await gateway.exit_code() == 0
+
+
+async def test_broken_model_files(short_folder: Path) -> None:
+    """A tokenizer that cannot be read ends the start with one line, whatever is wrong with it."""
+    model = short_folder / "model"
+    model.mkdir()
+    folder = short_folder / "tmp"
+    folder.mkdir()
+    (model / "tokenizer.json").write_bytes(b"\xff\x00")
+    async with GatewayProcess(ModelFiles("m", model, model), folder) as gateway:
+        assert await gateway.exit_code() == 1
+        assert f"ERROR:service.server:{model}/tokenizer.json" in gateway.log
+        assert "Traceback" not in gateway.log
+        assert gateway.leftovers() == []
 
 
 async def test_unix_socket(byte_model: ModelFiles, short_folder: Path) -> None:

@@ -109,6 +109,22 @@ def test_what_is_no_model_is_told_with_the_known_names(
     assert "smollm2-135m, gemma3-270m" in str(caught.value)
 
 
+@pytest.mark.parametrize("model", ["x" * 5000, "~nobody-of-this-name/model"])
+def test_path_that_cannot_be_is_told(model: str) -> None:
+    """Too long for a path, and in the home of nobody."""
+    with pytest.raises(ModelError, match="no model '"):
+        resolve_model(model, _ignore)
+
+
+def test_folder_needs_no_weights_if_there_is_another_core(gguf: Path, tmp_path: Path) -> None:
+    """A tokenizer is enough; without one, the folder's GGUF has it."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "tokenizer.json").touch()
+    assert resolve_model(str(folder), _ignore, needs_weights=False) == ModelFiles("text", folder, folder)
+    assert resolve_model(str(gguf.parent), _ignore, needs_weights=False).path == gguf
+
+
 def test_file_that_is_no_gguf_is_told(tmp_path: Path) -> None:
     """And leaves nothing in the cache."""
     (tmp_path / "notes.txt").write_text("not a model")
