@@ -15,6 +15,7 @@ from bench.workload import Workload
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 from sluicegate_client import AsyncClient
+from sluicegate_client.channel import channel_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class Benchmark:
     async def run(self) -> list[PassResult]:
         """Raises SluicegateError when the server cannot be reached or does not take the prompts."""
         workload, address = self._workload, self._target.address
-        async with AsyncClient(address) as client, grpc.aio.insecure_channel(address) as channel:
+        channel = grpc.aio.insecure_channel(address, channel_options(()))
+        async with AsyncClient(address) as client, channel:
             await client.wait_until_ready(timeout=10)
             passes = {name: await make_prompts(client, workload, name) for name in workload.passes}
             send = Sender(channel, self._target.timeout_s)

@@ -25,6 +25,17 @@ def test_a_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     assert report["workload"]["shared_prefix_tokens"] == 1024
 
 
+def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load goes where the client's calls go: straight to the server, whatever http_proxy says."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with fake_server() as server:
+        done = CliRunner().invoke(bench, ["--output-tokens", "2", "--num-requests", "1", "--address", server.address])
+    assert done.exit_code == 0, done.output
+
+
 def test_the_options_change_the_workload_that_is_named() -> None:
     """A rate makes it an open loop; there are at least as many requests as the concurrency."""
     with fake_server() as server:
