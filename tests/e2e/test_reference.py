@@ -37,9 +37,18 @@ def _check(case: dict[str, Any], generation: Generation) -> None:
     assert generation.token_ids == expected
 
 
-async def _all_at_once(address: str) -> list[Generation]:
+def _check_prompt(case: dict[str, Any], generation: Generation) -> None:
+    first, *others = generation.prompt_logprobs
+    assert (first.token_id, first.logprob, first.top) == (0, 0, {})
+    assert [position.token_id for position in others] == case["prompt_token_ids"][1:]
+    expected = case["prompt_logprobs"][1:]
+    assert [position.logprob for position in others] == pytest.approx(expected, abs=LOGPROB_TOLERANCE), case["name"]
+    assert all((position.rank == 1) == (position.token_id in position.top) for position in others)
+
+
+async def _all_at_once(address: str, **options: Any) -> list[Generation]:
     async with AsyncClient(address) as client:
-        return await asyncio.gather(*(client.generate(**_options(case)) for case in CASES))
+        return await asyncio.gather(*(client.generate(**_options(case), **options) for case in CASES))
 
 
 def test_every_prompt_is_tokenized_as_in_the_reference(client: Client) -> None:
@@ -62,6 +71,15 @@ def test_all_cases_at_once_give_their_tokens_with_a_cold_and_a_warm_prefix_cache
             _check(case, generation)
 
 
+def test_prompts_are_scored_as_in_the_reference_with_a_warm_prefix_cache(server: Server) -> None:
+    """Every prompt token, although the cache holds the prompts; and the tokens that follow are the same."""
+    asyncio.run(_all_at_once(server.address))
+    for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address, prompt_logprobs=1)), strict=True):
+        _check_prompt(case, generation)
+        _check(case, generation)
+        assert generation.usage.num_cached_tokens == 0
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -70,16 +88,18 @@ def test_all_cases_at_once_give_their_tokens_with_a_cold_and_a_warm_prefix_cache
     ],
 )
 def test_all_cases_at_once_give_their_tokens(flags: list[str]) -> None:
-    """However a step is filled."""
+    """However a step is filled, and the prompts their log-probabilities."""
     with serving(*flags) as server:
-        for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address)), strict=True):
+        for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address, prompt_logprobs=1)), strict=True):
+            _check_prompt(case, generation)
             _check(case, generation)
 
 
 def test_all_cases_at_once_give_their_tokens_when_the_kv_cache_is_too_small_for_them() -> None:
-    """Requests are preempted and computed again, and end the same."""
+    """Requests are preempted and computed again, their prompts without the prefix cache, and end the same."""
     with serving("--kv-cache-memory", SMALL_KV_CACHE, "--max-model-len", "256") as server:
-        for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address)), strict=True):
+        for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address, prompt_logprobs=1)), strict=True):
+            _check_prompt(case, generation)
             _check(case, generation)
         load = server.load()
         assert load.num_preemptions > 0
