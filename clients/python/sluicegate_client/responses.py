@@ -17,7 +17,7 @@ class FinishReason(StrEnum):
     ABORT = "abort"
     """Aborted by the operator or by a shutdown; what was generated is kept."""
     ERROR = "error"
-    """An internal error of this sequence alone."""
+    """An internal error of this sequence alone; with one sequence, or when all fail, the call raises instead."""
     REPETITION = "repetition"
     """The engine found the sequence repeating itself."""
 

@@ -37,7 +37,9 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_ABORT: _FinishReason.ValueType  # 3
     """Aborted by the operator or by a shutdown; what was generated is kept."""
     FINISH_REASON_ERROR: _FinishReason.ValueType  # 4
-    """An internal error of this sequence alone."""
+    """An internal error of this sequence alone: the others of the request go on. When every sequence has failed, and so
+    with n = 1, the call ends INTERNAL instead.
+    """
     FINISH_REASON_REPETITION: _FinishReason.ValueType  # 5
     """The engine found the sequence repeating itself."""
 
@@ -53,7 +55,9 @@ FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 FINISH_REASON_ABORT: FinishReason.ValueType  # 3
 """Aborted by the operator or by a shutdown; what was generated is kept."""
 FINISH_REASON_ERROR: FinishReason.ValueType  # 4
-"""An internal error of this sequence alone."""
+"""An internal error of this sequence alone: the others of the request go on. When every sequence has failed, and so
+with n = 1, the call ends INTERNAL instead.
+"""
 FINISH_REASON_REPETITION: FinishReason.ValueType  # 5
 """The engine found the sequence repeating itself."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
@@ -82,7 +86,9 @@ class GenerateRequest(_message.Message):
     model: _builtins.str
     """The model's name, as ListModels gives it; NOT_FOUND for another. Empty: the served one."""
     text: _builtins.str
-    """Plain text, tokenized as it stands; not empty."""
+    """Plain text, tokenized as it stands; not empty. Refused unread if it is longer, in bytes, than max_model_len of the
+    vocabulary's longest tokens, unless truncate_prompt_tokens is set; so is a chat that the template makes so long.
+    """
     priority: _builtins.int
     """Lower runs earlier, where the server schedules by priority. Default 0."""
     cache_salt: _builtins.str

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class InferenceServiceStub:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
-    INVALID_ARGUMENT, RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+    INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
+    when the queue is full, but not when the request could never fit.
     """
 
     def __init__(self, channel):
@@ -70,11 +71,12 @@ class InferenceServiceStub:
 
 class InferenceServiceServicer:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
-    INVALID_ARGUMENT, RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+    INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
+    when the queue is full, but not when the request could never fit.
     """
 
     def Generate(self, request, context):
-        """Generates and answers once, when every sequence has ended. Retry on UNAVAILABLE and RESOURCE_EXHAUSTED only.
+        """Generates and answers once, when every sequence has ended. Retry when RetryInfo is there, after its delay.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -85,7 +87,8 @@ class InferenceServiceServicer:
         """Generates and answers as it goes: one `started`, then deltas, then one `finished` for each of the n sequences.
         The stream ends OK after the last `finished`, or with an error status instead of it. Cancelling the call, or its
         deadline, aborts the request in the engine. Deltas that the client has not read yet are merged: a slow reader
-        gets fewer, larger ones. Safe to retry until the first message has come.
+        gets fewer, larger ones. Retry when RetryInfo is there, after its delay; once a message has come, the request begins
+        anew.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         """
@@ -167,7 +170,8 @@ def add_InferenceServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class InferenceService:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
-    INVALID_ARGUMENT, RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+    INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
+    when the queue is full, but not when the request could never fit.
     """
 
     @staticmethod

@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class InferenceServiceStub:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
-    INVALID_ARGUMENT, RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+    INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
+    when the queue is full, but not when the request could never fit.
     """
 
     @_typing.overload
@@ -36,14 +37,15 @@ class InferenceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryUnaryMultiCallable[_inference_service_pb2.GenerateRequest, _inference_service_pb2.GenerateResponse]
-    """Generates and answers once, when every sequence has ended. Retry on UNAVAILABLE and RESOURCE_EXHAUSTED only.
+    """Generates and answers once, when every sequence has ended. Retry when RetryInfo is there, after its delay.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
     GenerateStream: _grpc.UnaryStreamMultiCallable[_inference_service_pb2.GenerateRequest, _inference_service_pb2.GenerateStreamResponse]
     """Generates and answers as it goes: one `started`, then deltas, then one `finished` for each of the n sequences.
     The stream ends OK after the last `finished`, or with an error status instead of it. Cancelling the call, or its
     deadline, aborts the request in the engine. Deltas that the client has not read yet are merged: a slow reader
-    gets fewer, larger ones. Safe to retry until the first message has come.
+    gets fewer, larger ones. Retry when RetryInfo is there, after its delay; once a message has come, the request begins
+    anew.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     """
@@ -63,19 +65,21 @@ class InferenceServiceStub:
 @_typing.type_check_only
 class InferenceServiceAsyncStub(InferenceServiceStub):
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
-    INVALID_ARGUMENT, RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+    INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
+    when the queue is full, but not when the request could never fit.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryUnaryMultiCallable[_inference_service_pb2.GenerateRequest, _inference_service_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Generates and answers once, when every sequence has ended. Retry on UNAVAILABLE and RESOURCE_EXHAUSTED only.
+    """Generates and answers once, when every sequence has ended. Retry when RetryInfo is there, after its delay.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
     GenerateStream: _aio.UnaryStreamMultiCallable[_inference_service_pb2.GenerateRequest, _inference_service_pb2.GenerateStreamResponse]  # type: ignore[assignment]
     """Generates and answers as it goes: one `started`, then deltas, then one `finished` for each of the n sequences.
     The stream ends OK after the last `finished`, or with an error status instead of it. Cancelling the call, or its
     deadline, aborts the request in the engine. Deltas that the client has not read yet are merged: a slow reader
-    gets fewer, larger ones. Safe to retry until the first message has come.
+    gets fewer, larger ones. Retry when RetryInfo is there, after its delay; once a message has come, the request begins
+    anew.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     """
@@ -94,7 +98,8 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
-    INVALID_ARGUMENT, RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+    INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
+    when the queue is full, but not when the request could never fit.
     """
 
     @_abc_1.abstractmethod
@@ -103,7 +108,7 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_service_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inference_service_pb2.GenerateResponse, _abc.Awaitable[_inference_service_pb2.GenerateResponse]]:
-        """Generates and answers once, when every sequence has ended. Retry on UNAVAILABLE and RESOURCE_EXHAUSTED only.
+        """Generates and answers once, when every sequence has ended. Retry when RetryInfo is there, after its delay.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
 
@@ -116,7 +121,8 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         """Generates and answers as it goes: one `started`, then deltas, then one `finished` for each of the n sequences.
         The stream ends OK after the last `finished`, or with an error status instead of it. Cancelling the call, or its
         deadline, aborts the request in the engine. Deltas that the client has not read yet are merged: a slow reader
-        gets fewer, larger ones. Safe to retry until the first message has come.
+        gets fewer, larger ones. Retry when RetryInfo is there, after its delay; once a message has come, the request begins
+        anew.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         """

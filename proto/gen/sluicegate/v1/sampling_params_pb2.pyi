@@ -88,10 +88,10 @@ class SamplingParams(_message.Message):
     seed + k. Default: a different one for every request.
     """
     max_tokens: _builtins.int
-    """Most tokens to generate, at least 1. Default: what is left of the model's context."""
+    """Most tokens to generate, at least 1; fewer where the model's context ends first. Default: what is left of that."""
     min_tokens: _builtins.int
-    """No end-of-sequence, stop token or stop string ends a sequence before this many tokens, at most max_tokens.
-    Default 0.
+    """No end-of-sequence, stop token or stop string ends a sequence before this many tokens, at most max_tokens and what
+    the prompt leaves of the model's context. Default 0.
     """
     presence_penalty: _builtins.float
     """Subtracted once from the logit of every token generated so far, in [-2, 2]. Default 0."""
@@ -149,7 +149,7 @@ class SamplingParams(_message.Message):
 
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Strings that must not be generated; none may be empty, at most 1,024."""
+        """Strings that must not be generated; none may be empty, at most 1,024 of at most 1,024 bytes each."""
 
     @_builtins.property
     def choice(self) -> Global___Choice:
