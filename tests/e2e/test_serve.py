@@ -128,7 +128,8 @@ def test_logprobs_come_for_every_token(client: Client) -> None:
         ("sampling_params.allowed_token_ids", {"allowed_token_ids": [49152]}),
         ("sampling_params.bad_words", {"bad_words": [""]}),
         ("sampling_params.logprobs", {"logprobs": 21}),
-        ("sampling_params.prompt_logprobs", {"prompt_logprobs": -2}),
+        ("sampling_params.logprobs", {"logprobs": -1}),
+        ("sampling_params.prompt_logprobs", {"prompt_logprobs": -1}),
         ("sampling_params.truncate_prompt_tokens", {"truncate_prompt_tokens": -2}),
         ("data_parallel_rank", {"data_parallel_rank": 1}),
         ("request_id", {"request_id": "x" * 257}),
@@ -140,6 +141,13 @@ def test_a_wrong_option_is_refused_by_its_name(client: Client, field: str, optio
         client.generate(PROMPT, **{"max_tokens": 4, **options})
     assert field in [violation.field.split("[")[0] for violation in raised.value.violations]
     assert raised.value.reason
+
+
+def test_a_request_that_rules_out_every_token_is_refused_with_the_cause(client: Client) -> None:
+    """Which shows in the core alone, when it comes to choose; no token is sent that the client did not allow."""
+    with pytest.raises(InvalidRequestError, match="no token is possible: allowed_token_ids, bad words and min_tokens"):
+        client.generate(PROMPT, allowed_token_ids=[2], min_tokens=2, max_tokens=4)
+    assert client.generate(PROMPT, **GREEDY).text
 
 
 @pytest.mark.parametrize(
