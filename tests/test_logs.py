@@ -20,5 +20,6 @@ def a_record() -> logging.LogRecord:
 @pytest.mark.parametrize("form", ["TextFormatter", "JsonFormatter"])
 def test_both_write_the_same_lines(form: str) -> None:
     """Text and JSON, time in UTC: one record is one and the same line, whichever process logs it."""
-    lines = {getattr(module, form)().format(a_record()) for module in (core.logs, service.logs)}
+    record = a_record()
+    lines = {getattr(module, form)().format(record) for module in (core.logs, service.logs)}
     assert len(lines) == 1

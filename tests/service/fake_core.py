@@ -41,7 +41,7 @@ class FakeCore:
         self._output = self._context.socket(zmq.PUSH)
         self._output.set_hwm(0)
         self._encoder = Encoder()
-        self._decoders = {
+        self._decoders: dict[RequestType, Decoder[Any]] = {
             RequestType.ADD: Decoder(EngineCoreRequest),
             RequestType.ABORT: Decoder(list[str]),
             RequestType.UTILITY: Decoder(UtilityCall),
@@ -67,13 +67,16 @@ class FakeCore:
         return request_type, self._decoders[request_type].decode(frames)
 
     async def receive_add(self) -> EngineCoreRequest:
-        return await self._receive_only(RequestType.ADD)
+        request: EngineCoreRequest = await self._receive_only(RequestType.ADD)
+        return request
 
     async def receive_abort(self) -> list[str]:
-        return await self._receive_only(RequestType.ABORT)
+        request_ids: list[str] = await self._receive_only(RequestType.ABORT)
+        return request_ids
 
     async def receive_call(self) -> UtilityCall:
-        return await self._receive_only(RequestType.UTILITY)
+        call: UtilityCall = await self._receive_only(RequestType.UTILITY)
+        return call
 
     def emit(self, *outputs: EngineCoreOutput, stats: SchedulerStats | None = None) -> None:
         """One step's message."""
