@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Self, Unpack
 
 import grpc
+from grpc.experimental import ChannelOptions as GrpcOptions
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
@@ -71,10 +72,13 @@ class Client:
         options: ChannelOptions = (),
     ) -> None:
         self._address = address
+        # Streams that the reader's own thread drives. Otherwise a Ctrl-C that comes while a stream is being made leaves
+        # one that no thread drives, and for which closing the channel waits forever.
+        options = channel_options([(GrpcOptions.SingleThreadedUnaryStream, 1), *options])
         self._channel = (
-            grpc.secure_channel(address, credentials, channel_options(options))
+            grpc.secure_channel(address, credentials, options)
             if credentials
-            else grpc.insecure_channel(address, channel_options(options))
+            else grpc.insecure_channel(address, options)
         )
         self._stub = InferenceServiceStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
