@@ -1,5 +1,6 @@
 """Every flag of every command in the environment and in a file."""
 
+import ast
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
 
 def value_of(name: str, result: Result) -> object:
     assert result.exit_code == 0, result.output
-    values: dict[str, object] = eval(result.output)
+    values: dict[str, object] = ast.literal_eval(result.output)
     return values[name]
 
 
