@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _MESSAGES_PER_TURN = 16
 """The reader lets others run after this many messages."""
+_MAX_SIZE = 2**31 - 1
 _PROBES_AFTER_S = (0.1, 1.0)
 """When to ask zmq whether the core is gone after some peer hung up: it may take a moment to know."""
 _LAST_WORDS_TIMEOUT_S = 1.0
@@ -247,9 +248,12 @@ class EngineClient:
         if identity != self._identity:
             logger.warning("a message from a stranger was dropped, identity %s", identity.hex())
             return
-        response = self._ready_decoder.decode(payload)
-        if not self.ready.done():
-            self.ready.set_result(response)
+        if self.ready.done():
+            return
+        try:
+            self.ready.set_result(_checked(self._ready_decoder.decode(payload)))
+        except WireError as error:
+            self.lose_core(f"its ready response is none: {error}")
 
     def _on_output(self, frames: list[bytes]) -> None:
         if frames[0] == ENGINE_CORE_DEAD:
@@ -306,6 +310,14 @@ class EngineClient:
         if self._farewell is not None and not self._speakers:
             self._read_to_end(self._outputs)
             self.lose_core(self._farewell)
+
+
+def _checked(response: EngineReadyResponse) -> EngineReadyResponse:
+    """Raises WireError for a size that no engine can have: everything here counts with them."""
+    for field in ("max_model_len", "num_gpu_blocks", "block_size", "data_parallel_size"):
+        if not 1 <= (size := getattr(response, field)) <= _MAX_SIZE:
+            raise WireError(f"EngineReadyResponse.{field}: must be in [1, {_MAX_SIZE}], got {size}")
+    return response
 
 
 def _endpoint(socket: "zmq.Socket[bytes]") -> str:

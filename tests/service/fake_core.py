@@ -53,11 +53,11 @@ class FakeCore:
             self.connect(await asyncio.to_thread(handshake.greet, 30))
             handshake.say_ready()
 
-    def connect(self, addresses: EngineAddresses) -> None:
-        """Connect and send the ready response."""
+    def connect(self, addresses: EngineAddresses, ready_payload: bytes | None = None) -> None:
+        """Connect and send the ready response, or what stands in for it."""
         self._input.connect(addresses.inputs[0])
         self._output.connect(addresses.outputs[0])
-        self.send_input(msgspec.msgpack.encode(self.ready))
+        self.send_input(ready_payload or msgspec.msgpack.encode(self.ready))
 
     async def receive(self) -> tuple[RequestType, Any]:
         """The next message from the gateway."""

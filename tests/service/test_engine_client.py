@@ -168,6 +168,27 @@ async def test_reported_death_ends_everything(client: EngineClient, core: FakeCo
     assert client.num_requests == 0
 
 
+@pytest.mark.parametrize(
+    ("payload", "cause"),
+    [
+        (b"\xc1", "EngineReadyResponse"),
+        (msgspec.msgpack.encode([1, 2]), "EngineReadyResponse"),
+        (msgspec.msgpack.encode({"max_model_len": 1}), "num_gpu_blocks"),
+        (msgspec.msgpack.encode(msgspec.structs.replace(READY, num_gpu_blocks=-1)), "num_gpu_blocks: must be in"),
+        (msgspec.msgpack.encode(msgspec.structs.replace(READY, max_model_len=2**63)), "max_model_len: must be in"),
+    ],
+)
+async def test_core_whose_ready_response_is_none_is_lost_at_once(
+    client: EngineClient, payload: bytes, cause: str
+) -> None:
+    """Nobody waits for a core that cannot be understood, nor counts with sizes that cannot be; the reason says what."""
+    async with FakeCore() as core:
+        core.connect(client.addresses, payload)
+        async with asyncio.timeout(10):
+            assert cause in await client.lost
+    assert not client.ready.done()
+
+
 async def test_silent_death_is_noticed(client: EngineClient) -> None:
     """A core whose connection closes is lost, without a word from it."""
     async with FakeCore() as core:
