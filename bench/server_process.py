@@ -19,6 +19,7 @@ from typing import Self
 
 SLUICEGATE = str(Path(sys.executable).with_name("sluicegate"))
 
+_EXIT_GRACE_S = 10.0
 _READY = re.compile(r"ready grpc=(?P<addresses>\S+) model=.+ seconds=[\d.]+")
 
 
@@ -113,4 +114,8 @@ class ServerProcess:
         return self
 
     def __exit__(self, *_exc_info: object) -> None:
+        """A server that still runs is asked to end first, so that it removes its sockets."""
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_GRACE_S)
         self.kill()

@@ -72,11 +72,11 @@ async def serve(config: GatewayConfig) -> int:
 
 
 class ShutdownSignals:
-    """SIGTERM and SIGINT: ``first`` asks for a drain, ``second`` for haste."""
+    """SIGTERM, SIGINT and, when the terminal closes, SIGHUP: ``first`` asks for a drain, ``second`` for haste."""
 
     def __init__(self) -> None:
         self.first, self.second = asyncio.Event(), asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._receive, number)
 
     def _receive(self, number: signal.Signals) -> None:

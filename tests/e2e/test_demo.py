@@ -1,9 +1,14 @@
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
+import pytest
 
 from bench.demo import PROMPT, QUESTION
 from tests.e2e.server import EXIT_TIMEOUT_S
@@ -22,9 +27,17 @@ def test_the_demo_shows_two_answers_with_their_figures_and_exits_0() -> None:
     assert len(figures) == 2
 
 
-def test_ctrl_c_ends_the_demo_and_its_server() -> None:
-    """Nothing goes on in the background."""
-    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, text=True) as demo:
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """The path of a socket may have 107 characters at most, which is less than pytest's folders may take."""
+    with tempfile.TemporaryDirectory(prefix="sg") as folder:
+        yield Path(folder)
+
+
+def test_ctrl_c_ends_the_demo_and_its_server(short_folder: Path) -> None:
+    """Nothing goes on in the background, and no socket is left."""
+    environment = {**os.environ, "TMPDIR": str(short_folder)}
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, text=True, env=environment) as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
             if "ready grpc=" in line:
@@ -35,3 +48,4 @@ def test_ctrl_c_ends_the_demo_and_its_server() -> None:
     assert len(processes) >= 2
     _, alive = psutil.wait_procs(processes, EXIT_TIMEOUT_S)
     assert alive == []
+    assert [*short_folder.iterdir()] == []

@@ -61,8 +61,9 @@ def assert_gone(process: psutil.Process) -> None:
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, f"{process} lives"
 
 
-async def test_sigterm_lets_streams_finish(byte_model: ModelFiles, short_folder: Path) -> None:
-    """SIGTERM: running streams finish as they would have, new calls get UNAVAILABLE, exit code 0, nothing is left."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_signal_lets_streams_finish(byte_model: ModelFiles, short_folder: Path, number: signal.Signals) -> None:
+    """A signal to end: running streams finish as they would have, new calls get UNAVAILABLE, exit code 0, nothing is left."""
     handshake_address = f"ipc://{short_folder}/handshake"
     folder = short_folder / "tmp"
     folder.mkdir()
@@ -75,7 +76,7 @@ async def test_sigterm_lets_streams_finish(byte_model: ModelFiles, short_folder:
             ids = [(await core.receive_add()).request_id for _ in streams]
             watch = HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-            gateway.send_signal(signal.SIGTERM)
+            gateway.send_signal(number)
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             error = await error_of(stub.Generate(pb.GenerateRequest(text="hi")))
             assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "DRAINING", 1.0)
