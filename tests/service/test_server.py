@@ -63,7 +63,7 @@ def assert_gone(process: psutil.Process) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_signal_lets_streams_finish(byte_model: ModelFiles, short_folder: Path, number: signal.Signals) -> None:
-    """A signal to end: running streams finish as they would have, new calls get UNAVAILABLE, exit code 0, nothing is left."""
+    """Running streams finish as they would have, new calls get UNAVAILABLE, the exit code is 0, and nothing is left."""
     handshake_address = f"ipc://{short_folder}/handshake"
     folder = short_folder / "tmp"
     folder.mkdir()
