@@ -6,6 +6,9 @@ import msgspec
 
 from core.wire.sampling_params import SamplingParams
 
+UNSEEDED = -1
+"""As a seed, vLLM and the core take it for none."""
+
 
 @dataclass(frozen=True)
 class StopRules:
@@ -45,5 +48,11 @@ class GenerationRequest:
         params = self.sampling_params
         if params.n == 1:
             return params
-        seed = None if params.seed is None else params.seed + index
-        return msgspec.structs.replace(params, n=1, seed=seed)
+        return msgspec.structs.replace(params, n=1, seed=_child_seed(params.seed, index))
+
+
+def _child_seed(seed: int | None, index: int) -> int | None:
+    """``seed + index``, but for the one value that would mean no seed."""
+    if seed is None:
+        return None
+    return seed + index + (seed < UNSEEDED <= seed + index)

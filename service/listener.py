@@ -10,9 +10,13 @@ from service.servicers.edge import ErrorEdge
 
 MAX_RECEIVE_BYTES = 16 * 2**20
 """Largest message taken: some two million prompt tokens."""
+MAX_PENDING_CALLS = 2**16
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # else a second server on the same port would get half of the calls
     ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
+    # A burst of calls waits its turn, to be served or refused with a reason; the default cancels those beyond 1,000.
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
     # Clients may ping as often as they like, also while no call runs: a long prefill is silent for minutes, and the
     # default answers the third early ping with GOAWAY.
     ("grpc.keepalive_permit_without_calls", 1),

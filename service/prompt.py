@@ -27,7 +27,7 @@ def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: lis
 def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
     # Of a text that is to be truncated only the last tokens have to fit.
     is_truncated = request.sampling_params.HasField("truncate_prompt_tokens")
-    max_bytes = None if is_truncated else model.max_text_bytes
+    max_bytes = model.max_excess_text_bytes if is_truncated else model.max_text_bytes
     match request.WhichOneof("prompt"):
         case "text":
             return encode_text(request.text, True, model.tokenizer, violations, max_bytes)
@@ -43,11 +43,7 @@ def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[V
 
 
 def encode_text(
-    text: str,
-    add_special_tokens: bool,
-    tokenizer: Tokenizer,
-    violations: list[Violation],
-    max_bytes: int | None = None,
+    text: str, add_special_tokens: bool, tokenizer: Tokenizer, violations: list[Violation], max_bytes: int
 ) -> list[int]:
     """The tokens of ``text``, which may not be empty even where a BOS would be added."""
     if _is_too_large("text", text, max_bytes, violations):
@@ -58,9 +54,7 @@ def encode_text(
     return token_ids
 
 
-def encode_chat(
-    chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation], max_bytes: int | None = None
-) -> list[int]:
+def encode_chat(chat: pb.Chat, tokenizer: Tokenizer, violations: list[Violation], max_bytes: int) -> list[int]:
     """The tokens of ``chat`` in the model's template."""
     found = _chat_violations(chat)
     violations += found
@@ -91,13 +85,12 @@ def read_token_ids(field: str, ids: Any, vocab_size: int, violations: list[Viola
     return token_ids
 
 
-def _is_too_large(field: str, text: str, max_bytes: int | None, violations: list[Violation]) -> bool:
+def _is_too_large(field: str, text: str, max_bytes: int, violations: list[Violation]) -> bool:
     """Tokenizing what cannot fit would take seconds for each megabyte."""
     size = len(text.encode())
-    if max_bytes is None or size <= max_bytes:
+    if size <= max_bytes:
         return False
-    bound = f"at most {max_bytes}: more exceeds max_model_len even in the longest tokens"
-    violations.append(Violation(field, f"has {size} bytes, must have {bound}"))
+    violations.append(Violation(field, f"has {size} bytes, must have at most {max_bytes}"))
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from core.wire.sampling_params import MAX_LOGPROBS, SamplingParams, Violation, find_violations
 from service.errors import shown
-from service.generation_request import StopRules
+from service.generation_request import UNSEEDED, StopRules
 from service.served_model import ServedModel
 from service.tokenizer import Tokenizer
 from sluicegate.v1 import sampling_params_pb2 as pb
@@ -16,6 +16,8 @@ MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_BYTES = 1024
+MAX_LISTED_TOKENS = 2**18
+"""In all token lists of a request, each of its n sequences counted: every sequence gets its own copy."""
 
 _SCALARS = (
     "n",
@@ -44,6 +46,7 @@ def read_sampling_params(
     """What the core gets. What is wrong is added to ``violations``. ``num_prompt_tokens`` 0: the prompt is wrong."""
     fields = {field.name: value for field, value in given.ListFields() if field.name in _SCALARS}
     params = SamplingParams(**{"max_tokens": None, **model.generation_config.sampling, **fields})
+    params.seed = None if params.seed == UNSEEDED else params.seed
     params.logit_bias = {token_id: _clamp(bias) for token_id, bias in given.logit_bias.items()} or None
     params.allowed_token_ids = _unique(given.allowed_token_ids) or None
     params.bad_words_token_ids = _read_bad_words(given.bad_words, model.tokenizer, violations) or None
@@ -51,6 +54,7 @@ def read_sampling_params(
     params.skip_reading_prefix_cache = True if params.prompt_logprobs is not None else None
     found = [fault for fault in find_violations(params, model.vocab_size) if fault.field not in _NOT_OWN_FIELDS]
     found += _logprobs_violations(params.logprobs)
+    found += _copies_violations(params)
     if num_prompt_tokens and not found:
         found += _fit_into_context(params, model.max_model_len - num_prompt_tokens)
     violations += [Violation(f"sampling_params.{_OWN_NAMES.get(field, field)}", text) for field, text in found]
@@ -62,6 +66,14 @@ def _logprobs_violations(logprobs: int | None) -> Iterator[Violation]:
     """The core gives those of a whole vocabulary too, but to put them into a message would hold up every stream."""
     if logprobs is not None and not 0 <= logprobs <= MAX_LOGPROBS:
         yield Violation("logprobs", f"must be in [0, {MAX_LOGPROBS}], got {logprobs}")
+
+
+def _copies_violations(params: SamplingParams) -> Iterator[Violation]:
+    lists = (params.logit_bias, params.allowed_token_ids, params.stop_token_ids, params.all_stop_token_ids)
+    num_listed = sum(len(tokens or ()) for tokens in lists) + sum(map(len, params.bad_words_token_ids or ()))
+    if params.n > 1 and params.n * num_listed > MAX_LISTED_TOKENS:
+        bound = f"must be at most {max(MAX_LISTED_TOKENS // num_listed, 1)} with {num_listed} tokens in the lists"
+        yield Violation("n", f"{bound} of sampling_params, got {params.n}")
 
 
 def _fit_into_context(params: SamplingParams, num_left: int) -> Iterator[Violation]:

@@ -8,6 +8,8 @@ from service.models import ModelFiles
 from service.models.model_folder import read_vocab_size
 from service.tokenizer import Tokenizer
 
+_MAX_EXCESS_TEXT_BYTES = 2**20
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelText:
@@ -44,3 +46,8 @@ class ServedModel(ModelText):
     def max_text_bytes(self) -> int:
         """A longer text cannot fit, whatever its tokens are."""
         return self.max_model_len * self.tokenizer.longest_token_bytes
+
+    @property
+    def max_excess_text_bytes(self) -> int:
+        """For a text that need not fit. Its tokens take 150 times the memory of its bytes while they are made."""
+        return max(self.max_text_bytes, _MAX_EXCESS_TEXT_BYTES)

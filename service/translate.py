@@ -12,6 +12,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1 import sampling_params_pb2
 
 MAX_REQUEST_ID_BYTES = 256
+MAX_CACHE_SALT_BYTES = 1024
 
 
 def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequest:
@@ -48,12 +49,13 @@ def tokenize(request: pb.TokenizeRequest, model: ServedModel) -> pb.TokenizeResp
     _check_model(request.model, model)
     violations: list[Violation] = []
     token_ids: list[int] = []
+    max_bytes = model.max_excess_text_bytes
     match request.WhichOneof("input"):
         case "text":
             add_special_tokens = request.add_special_tokens if request.HasField("add_special_tokens") else True
-            token_ids = encode_text(request.text, add_special_tokens, model.tokenizer, violations)
+            token_ids = encode_text(request.text, add_special_tokens, model.tokenizer, violations, max_bytes)
         case "chat":
-            token_ids = encode_chat(request.chat, model.tokenizer, violations)
+            token_ids = encode_chat(request.chat, model.tokenizer, violations, max_bytes)
         case _:
             violations.append(Violation("input", "is required: one of text, chat"))
     if violations:
@@ -94,6 +96,9 @@ def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> lis
     size = len(request.request_id.encode())
     if size > MAX_REQUEST_ID_BYTES:
         found.append(Violation("request_id", f"must have at most {MAX_REQUEST_ID_BYTES} bytes, got {size}"))
+    size = len(request.cache_salt.encode())
+    if size > MAX_CACHE_SALT_BYTES:
+        found.append(Violation("cache_salt", f"must have at most {MAX_CACHE_SALT_BYTES} bytes, got {size}"))
     if not request.request_id.isprintable():
         found.append(Violation("request_id", f"must be printable, got {shown(request.request_id)}"))
     if request.data_parallel_rank >= model.data_parallel_size:

@@ -8,7 +8,7 @@ from grpc.aio import ServicerContext
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthServicer
 
-from service.errors import NotFound
+from service.errors import NotFound, shown
 
 _Context = ServicerContext[Any, Any]
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -45,7 +45,7 @@ class Health(HealthServicer):  # type: ignore[misc]
     ) -> health_pb2.HealthCheckResponse:
         """The status of one service. Raises NotFound for a name that is not there."""
         if request.service not in self._statuses:
-            raise NotFound(f"no service {request.service!r}")
+            raise NotFound(f"no service {shown(request.service)}")
         return health_pb2.HealthCheckResponse(status=self._statuses[request.service])
 
     async def List(

@@ -70,6 +70,7 @@ class InferenceServicer(InferenceServiceServicer):
     async def _off_loop_if_long(
         self, work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel
     ) -> _Result:
-        if request.ByteSize() < _INLINE_BELOW_BYTES:
+        num_bytes = request.ByteSize()
+        if num_bytes < _INLINE_BELOW_BYTES:
             return work(request, model)
-        return await self._text_threads.run(work, request, model)
+        return await self._text_threads.run(num_bytes, work, request, model)

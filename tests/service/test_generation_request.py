@@ -16,6 +16,12 @@ def test_each_of_n_is_one_sequence_with_a_seed_of_its_own() -> None:
     assert [request.sequence_params(i) for i in range(3)] == [SamplingParams(seed=7 + i, top_p=0.5) for i in range(3)]
 
 
+def test_no_sequence_of_a_seeded_request_is_without_a_seed() -> None:
+    """-1 would mean none: it is passed over."""
+    request = GenerationRequest("r", [1], SamplingParams(n=4, seed=-3))
+    assert [request.sequence_params(i).seed for i in range(4)] == [-3, -2, 0, 1]
+
+
 def test_sequences_without_a_seed_stay_without() -> None:
     """The core gives each its own."""
     request = GenerationRequest("r", [1], SamplingParams(n=2))

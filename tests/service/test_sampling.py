@@ -189,6 +189,21 @@ def test_min_tokens_above_max_tokens_is_named(smollm2: ServedModel) -> None:
     assert faults == {"sampling_params.min_tokens": "must be at most max_tokens (8), got 9"}
 
 
+def test_seed_minus_one_is_none(smollm2: ServedModel) -> None:
+    """As vLLM takes it, so that the n sequences of an unseeded request differ from call to call."""
+    assert sampled(smollm2, seed=-1).seed is None
+
+
+def test_token_lists_are_bounded_by_the_sequences_that_each_get_them(smollm2: ServedModel) -> None:
+    """One sequence may name the whole vocabulary; thousands may not."""
+    biases = dict.fromkeys(range(49_152), 1.0)
+    assert len(sampled(smollm2, logit_bias=biases).logit_bias) == 49_152
+    faults = faults_of(lambda: sampled(smollm2, logit_bias=biases, n=512))
+    assert faults.keys() == {"sampling_params.n"}
+    assert "must be at most 5 with" in faults["sampling_params.n"]
+    assert sampled(smollm2, allowed_token_ids=range(100), n=512).n == 512
+
+
 def test_several_sequences_need_chance(smollm2: ServedModel) -> None:
     """n > 1 with temperature 0 would be the same n times."""
     assert faults_of(lambda: sampled(smollm2, n=2, temperature=0)).keys() == {"sampling_params.n"}

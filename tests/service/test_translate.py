@@ -64,6 +64,21 @@ def test_envelope(smollm2: ServedModel) -> None:
     assert translated(smollm2, data_parallel_rank=0).data_parallel_rank == 0
 
 
+def test_salt_is_bounded(smollm2: ServedModel) -> None:
+    """Each of the n sequences carries it."""
+    assert translated(smollm2, cache_salt="s" * 1024).cache_salt == "s" * 1024
+    assert faults_of(lambda: translated(smollm2, cache_salt="s" * 1025)).keys() == {"cache_salt"}
+
+
+def test_text_to_tokenize_is_bounded_although_it_need_not_fit(smollm2: ServedModel) -> None:
+    """To tokenize, and to truncate: both may exceed the context, but not by any size."""
+    large = "1 " * (smollm2.max_excess_text_bytes // 2 + 1)
+    bound = f"must have at most {smollm2.max_excess_text_bytes}"
+    assert bound in faults_of(lambda: tokenize(pb.TokenizeRequest(text=large), smollm2))["text"]
+    truncating = pb.GenerateRequest(text=large, sampling_params={"truncate_prompt_tokens": 2})
+    assert bound in faults_of(lambda: translate(truncating, smollm2))["text"]
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"), [({"model": "gpt-5"}, "MODEL_NOT_FOUND"), ({"lora_name": "x" * 10**6}, "LORA_NOT_FOUND")]
 )

@@ -92,7 +92,9 @@ class GenerateRequest(_message.Message):
     priority: _builtins.int
     """Lower runs earlier, where the server schedules by priority. Default 0."""
     cache_salt: _builtins.str
-    """Keeps this request's cached prefix apart from requests with another salt. Empty: shared with all such."""
+    """Keeps this request's cached prefix apart from requests with another salt, at most 1,024 bytes. Empty: shared
+    with all such.
+    """
     lora_name: _builtins.str
     """The LoRA adapter to run with; NOT_FOUND for an unknown one. Empty: none."""
     data_parallel_rank: _builtins.int

@@ -74,7 +74,9 @@ class SamplingParams(_message.Message):
     JSON_OBJECT_FIELD_NUMBER: _builtins.int
     STRUCTURAL_TAG_FIELD_NUMBER: _builtins.int
     n: _builtins.int
-    """Sequences to generate for the prompt, in [1, 16384]; must be 1 when temperature is 0. Default 1."""
+    """Sequences to generate for the prompt, in [1, 16384]; must be 1 when temperature is 0. With
+    n > 1, n times the number of tokens in all lists below is at most 262,144. Default 1.
+    """
     temperature: _builtins.float
     """Flattens (> 1) or sharpens (< 1) the distribution, in [0, 2]; 0 is greedy. Default 1."""
     top_p: _builtins.float
@@ -85,7 +87,7 @@ class SamplingParams(_message.Message):
     """Drop tokens less likely than this times the most likely one, in [0, 1]. Default 0: none."""
     seed: _builtins.int
     """Makes the draws repeatable: same prompt, parameters and seed, same tokens. With n > 1 the k-th sequence uses
-    seed + k. Default: a different one for every request.
+    seed + k. Default, and -1: a different one for every request.
     """
     max_tokens: _builtins.int
     """Most tokens to generate, at least 1; fewer where the model's context ends first. Default: what is left of that."""
