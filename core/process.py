@@ -30,7 +30,8 @@ import setproctitle
 from core.busy_loop import BusyLoop
 from core.engine_interface import Engine, EngineFactory
 from core.intake import InputQueue, Intake, OutputQueue
-from core.io_threads import LINGER_MS, IOThreads
+from core.io_threads import IOThreads
+from core.output_thread import LINGER_MS
 from core.shutdown import CLEANUP_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
 from core.wire.handshake import CoreHandshake, HandshakeConfig
 from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, RequestType

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ZMQ_FILES = {"core/io_threads.py", "core/wire/handshake.py", "service/engine_client.py"}
+ZMQ_FILES = {
+    "core/input_thread.py",
+    "core/io_threads.py",
+    "core/output_thread.py",
+    "core/wire/handshake.py",
+    "service/engine_client.py",
+}
 
 
 def _python_files() -> Iterator[str]:

@@ -16,8 +16,9 @@ import pytest
 import zmq
 
 from bench.null_engine import NullEngine
+from core.input_thread import InputThread
 from core.intake import Intake, OutputQueue
-from core.io_threads import InputThread, IOThreads
+from core.io_threads import IOThreads
 from core.wire.messages import (
     ENGINE_CORE_DEAD,
     EngineAddresses,
