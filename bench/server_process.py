@@ -14,10 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Self
 
-SLUICEGATE = str(Path(sys.executable).with_name("sluicegate"))
+SLUICEGATE = (sys.executable, "-P", "-m", "service")
 
 _EXIT_GRACE_S = 10.0
 _READY = re.compile(r"ready grpc=(?P<addresses>\S+) model=.+ seconds=[\d.]+")
@@ -44,7 +43,7 @@ class ServerProcess:
         self._ready_or_ended = threading.Event()
         self._address: str | None = None
         self._process = subprocess.Popen(
-            [SLUICEGATE, *arguments],
+            [*SLUICEGATE, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

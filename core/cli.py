@@ -78,7 +78,7 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     metavar="NAME",
     help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
 )
-@option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs.")
+@option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N.")
 @option("--seed", type=int, default=ModelConfig.seed, help="Mixed into the draws of requests that bring no seed.")
 def command(
     model: Path,

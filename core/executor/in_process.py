@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 from core.config import ModelConfig
 from core.executor.interface import ModelInfo, ModelRunnerOutput, SchedulerOutput
-from core.model.host import available_memory_bytes
+from core.model.device import free_memory_bytes
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
 from core.model.threads import use_available_cpus
@@ -31,8 +31,10 @@ class InProcessExecutor:
         return self._model_info
 
     def available_kv_cache_bytes(self) -> int:
-        """Half of what the machine has left, at most 4 GiB."""
-        return min(available_memory_bytes() // 2, _MAX_KV_CACHE_BYTES)
+        """On a GPU most of what is left there; else half of what the machine has left, at most 4 GiB."""
+        device = self._running.model.device
+        free = free_memory_bytes(device)
+        return free * 9 // 10 if device.type == "cuda" else min(free // 2, _MAX_KV_CACHE_BYTES)
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         self._running.initialize_kv_cache(num_blocks, block_size)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import torch
 
 from core.config import ModelConfig
+from core.model.device import find_device
 from core.model.linear import QUANTIZATIONS
 from core.model.llama import Llama
 from core.model.model import Model
@@ -17,19 +18,18 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-_DEVICES = ("cpu",)
 
 
 def load_model(config: ModelConfig) -> Model:
     """Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files."""
     _check_choice("quantization", config.quantization, QUANTIZATIONS)
     _check_choice("dtype", config.dtype, _DTYPES)
-    _check_choice("device", config.device, _DEVICES)
+    device = find_device(config.device)
     source = open_weights(config.path)
     limit = source.architecture.max_model_len
     if config.max_model_len is not None and not 1 <= config.max_model_len <= limit:
         raise ValueError(f"max_model_len must be in [1, {limit}], the model's own limit, got {config.max_model_len}")
-    return _MODELS[source.architecture.family](source, torch.device(config.device), _DTYPES[config.dtype])
+    return _MODELS[source.architecture.family](source, device, _DTYPES[config.dtype])
 
 
 def _check_choice(field: str, value: str, allowed: Iterable[str]) -> None:

@@ -38,7 +38,7 @@ _ENGINE_OPTIONS = [
         metavar="NAME",
         help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
     ),
-    click.option("--device", default="cpu", metavar="NAME", help="Where the model runs."),
+    click.option("--device", default="cpu", metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N."),
     click.option("--seed", type=int, default=0, help="Mixed into the draws of requests that bring no seed."),
 ]
 CORE_KEYS = (

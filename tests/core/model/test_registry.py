@@ -15,7 +15,7 @@ from tests.core.model.tiny_model import TINY, TinyModel
     [
         ({"quantization": "int8"}, "quantization must be one of auto, none, got 'int8'"),
         ({"dtype": "float8"}, "dtype must be one of auto, float32, bfloat16, float16, got 'float8'"),
-        ({"device": "tpu"}, "device must be one of cpu, got 'tpu'"),
+        ({"device": "tpu"}, "device must be one of cpu.*, got 'tpu'"),
         ({"max_model_len": 513}, r"max_model_len must be in \[1, 512\], the model's own limit, got 513"),
         ({"max_model_len": 0}, r"max_model_len must be in \[1, 512\]"),
     ],

@@ -1,0 +1,22 @@
+"""Where a model runs, and the memory that is left there."""
+
+import torch
+
+from core.model.host import available_memory_bytes
+
+
+def find_device(name: str) -> torch.device:
+    """``cpu``, ``cuda`` or ``cuda:N``. Raises ValueError for anything else, and for a GPU that torch does not see."""
+    num_gpus = torch.cuda.device_count()
+    allowed = ["cpu", *(["cuda"] if num_gpus else []), *(f"cuda:{index}" for index in range(num_gpus))]
+    if name not in allowed:
+        raise ValueError(f"device must be one of {', '.join(allowed)}, got {name!r}")
+    return torch.device(name)
+
+
+def free_memory_bytes(device: torch.device) -> int:
+    """What can still be allocated: on the host within the limits of a container."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free
+    return available_memory_bytes()
