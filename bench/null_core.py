@@ -45,7 +45,7 @@ def main(
 ) -> None:
     """A core that answers every request with tokens from nowhere."""
     config = NullEngineConfig(token_ids or range(vocab_size), tokens_per_second, max_model_len)
-    sys.exit(run_engine_core(process, lambda _on_failure: NullEngine(config)))
+    sys.exit(run_engine_core(process, lambda _group, _on_failure: NullEngine(config)))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import click
 from core.config import CacheConfig, ModelConfig, SchedulerConfig
 from core.process import ProcessConfig, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
+from core.wire.messages import ParallelConfig
 
 if TYPE_CHECKING:
     from core.engine import EngineCore
@@ -109,7 +110,11 @@ def command(
 
 
 def load_engine(
-    model: ModelConfig, cache: CacheConfig, scheduler: SchedulerConfig, on_failure: Callable[[], None]
+    model: ModelConfig,
+    cache: CacheConfig,
+    scheduler: SchedulerConfig,
+    _parallel_config: ParallelConfig,
+    on_failure: Callable[[], None],
 ) -> "EngineCore":
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
     from core.engine import EngineCore

@@ -4,7 +4,7 @@ import queue
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, EngineReadyResponse
+from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, EngineReadyResponse, ParallelConfig
 
 
 class Engine(Protocol):
@@ -53,5 +53,8 @@ class Engine(Protocol):
     def shutdown(self) -> None: ...
 
 
-EngineFactory = Callable[[Callable[[], None]], Engine]
-"""Loads a model. It is given what to call, from any thread, when the engine's executor is beyond repair."""
+EngineFactory = Callable[[ParallelConfig, Callable[[], None]], Engine]
+"""Loads a model, for a core in the group that the front end described.
+
+It is also given what to call, from any thread, when the engine's executor is beyond repair.
+"""

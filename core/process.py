@@ -34,7 +34,7 @@ from core.io_threads import IOThreads
 from core.output_thread import LINGER_MS
 from core.shutdown import CLEANUP_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
 from core.wire.handshake import CoreHandshake, HandshakeConfig
-from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, RequestType
+from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, ParallelConfig, RequestType
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +66,12 @@ class EngineCoreProc:
         """
         with contextlib.ExitStack() as cleanup:
             with CoreHandshake(self._handshake) as handshake:
-                addresses = handshake.greet()
-                engine = self._load_engine()
+                init = handshake.greet()
+                engine = self._load_engine(init.parallel_config)
                 cleanup.callback(engine.shutdown)
                 cleanup.enter_context(_frozen_garbage())
-                io = cleanup.enter_context(self._io_threads(engine, addresses))
-                handshake.say_ready()
+                io = cleanup.enter_context(self._io_threads(engine, init.addresses))
+                handshake.say_ready(init.parallel_config)
             self._serve(engine, io)
 
     def wake(self) -> None:
@@ -82,10 +82,10 @@ class EngineCoreProc:
         """The core cannot go on: end it as if a step had raised."""
         self._input_queue.put((RequestType.EXECUTOR_FAILED, reason))
 
-    def _load_engine(self) -> Engine:
+    def _load_engine(self, parallel_config: ParallelConfig) -> Engine:
         logger.info("loading the engine")
         try:
-            return self._build_engine(lambda: self.fail("the executor failed"))
+            return self._build_engine(parallel_config, lambda: self.fail("the executor failed"))
         except Exception as error:
             # A ValueError is about the settings or the files: its text, which the exit logs, is enough.
             if not isinstance(error, ValueError):

@@ -23,7 +23,7 @@ import zmq
 import zmq.asyncio
 
 from core.wire.codec import MAX_ERROR_CHARS, Decoder, WireError
-from core.wire.messages import EngineAddresses, EngineHello, EngineInit
+from core.wire.messages import EngineAddresses, EngineHello, EngineInit, ParallelConfig
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,10 @@ class HandshakeError(Exception):
     """The other side did not come, or said what it must not say. The text names which."""
 
 
+class GroupError(HandshakeError):
+    """Engines that are to work together have been told different things: none of them may serve."""
+
+
 def engine_identity(rank: int) -> bytes:
     """The routing id of the engine of ``rank`` on every socket."""
     return rank.to_bytes(2, "little")
@@ -44,11 +48,15 @@ def engine_identity(rank: int) -> bytes:
 
 @dataclass(frozen=True)
 class HandshakeConfig:
-    """Where a core announces itself, and as what. ``local``: a child of the front end on the same host."""
+    """Where a core announces itself, and as what. ``local``: a child of the front end on the same host.
+
+    ``init_timeout_s`` None: it waits for a front end however long it takes.
+    """
 
     address: str
     rank: int = 0
     local: bool = False
+    init_timeout_s: float | None = INIT_TIMEOUT_S
 
 
 class CoreHandshake:
@@ -61,27 +69,29 @@ class CoreHandshake:
         self._socket.identity = engine_identity(config.rank)
         self._socket.linger = 0
 
-    def greet(self, timeout_s: float = INIT_TIMEOUT_S) -> EngineAddresses:
-        """Say HELLO and wait for INIT. Raises HandshakeError if none comes in ``timeout_s``, or not a usable one."""
-        _connect(self._socket, self._config.address)
+    def greet(self) -> EngineInit:
+        """Say HELLO and wait for INIT. Raises HandshakeError if none comes in time, or not a usable one."""
+        address, timeout_s = self._config.address, self._config.init_timeout_s
+        _connect(self._socket, address)
         self._say("HELLO")
-        logger.info("waiting for a front end at %s", self._config.address)
-        if not self._socket.poll(round(timeout_s * 1000)):
-            raise HandshakeError(f"no INIT from {self._config.address} within {timeout_s:g} s")
-        return _checked_init(self._socket.recv_multipart()).addresses
+        logger.info("waiting for a front end at %s", address)
+        if not self._socket.poll(None if timeout_s is None else round(timeout_s * 1000)):
+            raise HandshakeError(f"no INIT from {address} within {timeout_s:g} s")
+        return _checked_init(self._socket.recv_multipart())
 
-    def say_ready(self) -> None:
-        """Say READY: the model is loaded and the sockets are connected."""
+    def say_ready(self, parallel_config: ParallelConfig) -> None:
+        """Say READY: the model is loaded, as one of its group, and the sockets are connected."""
         self._socket.linger = READY_LINGER_MS
-        self._say("READY")
+        self._say("READY", parallel_config.hash)
 
     def close(self) -> None:
         self._socket.close()
         self._context.term()
 
-    def _say(self, status: Literal["HELLO", "READY"]) -> None:
+    def _say(self, status: Literal["HELLO", "READY"], parallel_config_hash: str | None = None) -> None:
         local = self._config.local
-        self._socket.send(msgspec.msgpack.encode(EngineHello(status, local=local, headless=not local)))
+        hello = EngineHello(status, local, headless=not local, parallel_config_hash=parallel_config_hash)
+        self._socket.send(msgspec.msgpack.encode(hello))
 
     def __enter__(self) -> "CoreHandshake":
         return self
@@ -125,6 +135,7 @@ class HandshakeServer:
     Ranks below ``num_local_engines`` must say that they are local, the others that they are headless, as vLLM's
     front end has it. A second HELLO starts the engine's handshake over: it died while loading, and was restarted.
     Whoever else comes, or says something else, is ignored: the right engine may still be on its way.
+    Engines of one data-parallel group must all have been told the same of it.
     """
 
     def __init__(
@@ -134,9 +145,11 @@ class HandshakeServer:
         addresses: EngineAddresses,
         num_engines: int = 1,
         num_local_engines: int = 0,
+        parallel_config: ParallelConfig | None = None,
     ) -> None:
         """Bind ``address`` (ipc, or tcp with port 0 = any). Raises HandshakeError if that fails."""
-        self._init = msgspec.msgpack.encode(EngineInit(addresses))
+        self._init = msgspec.msgpack.encode(EngineInit(addresses, parallel_config or ParallelConfig()))
+        self._group_hash: str | None = None
         self._num_engines = num_engines
         self._num_local_engines = num_local_engines
         self._progress: dict[bytes, EngineProgress] = {}
@@ -188,6 +201,8 @@ class HandshakeServer:
     async def _take_or_ignore(self, identity: bytes, frames: list[bytes]) -> None:
         try:
             await self._take(identity, frames)
+        except GroupError:
+            raise
         except HandshakeError as error:
             self._last_ignored = str(error)[:MAX_ERROR_CHARS]
             logger.warning("ignored: %s", self._last_ignored)
@@ -199,9 +214,17 @@ class HandshakeServer:
             await self._socket.send_multipart([identity, self._init])
             self._progress[identity] = EngineProgress.LOADING
         elif hello.status == "READY" and self._progress[identity] is EngineProgress.LOADING:
+            self._check_group(identity, hello.parallel_config_hash)
             self._progress[identity] = EngineProgress.READY
         else:
             raise HandshakeError(f"engine {identity.hex()} {self._progress[identity].value} and now {hello.status!r}")
+
+    def _check_group(self, identity: bytes, group_hash: str | None) -> None:
+        if self._group_hash not in (None, group_hash):
+            rank = int.from_bytes(identity, "little")
+            told = f"{group_hash}, another one {self._group_hash}"
+            raise GroupError(f"engine {rank} is of another data-parallel group: its parallel_config_hash is {told}")
+        self._group_hash = group_hash
 
     def _checked_hello(self, identity: bytes, frames: list[bytes]) -> EngineHello:
         if identity not in self._progress:

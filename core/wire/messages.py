@@ -7,6 +7,7 @@ A position in an array is part of the protocol: append fields, never insert, reo
 """
 
 import enum
+import hashlib
 from typing import Any, NamedTuple
 
 import msgspec
@@ -240,11 +241,32 @@ class EngineAddresses(msgspec.Struct):
     frontend_stats_publish_address: str | None = None
 
 
+class ParallelConfig(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What the cores of one data-parallel group have in common. Empty unless they step in lockstep.
+
+    ``data_parallel_master_ip``, with one of the ports: where they meet each other.
+    """
+
+    data_parallel_master_ip: str | None = None
+    data_parallel_master_port: int | None = None
+    data_parallel_master_port_list: list[int] | None = msgspec.field(
+        default=None, name="_data_parallel_master_port_list"
+    )
+    data_parallel_size: int = 1
+
+    @property
+    def hash(self) -> str | None:
+        """The same on every core of a group; None for a core that is alone."""
+        if self.data_parallel_size == 1:
+            return None
+        return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()
+
+
 class EngineInit(msgspec.Struct):
     """INIT, front end to core: the answer to HELLO."""
 
     addresses: EngineAddresses
-    parallel_config: dict[str, Any] = msgspec.field(default_factory=dict)
+    parallel_config: ParallelConfig = msgspec.field(default_factory=ParallelConfig)
 
 
 class EngineReadyResponse(msgspec.Struct, kw_only=True):

@@ -12,6 +12,7 @@ import click
 from bench.null_engine import NullEngine, Outputs
 from core.process import ProcessConfig, run_engine_core
 from core.process_options import process_options
+from core.wire.messages import ParallelConfig
 
 
 class CrashingEngine(NullEngine):
@@ -52,23 +53,23 @@ def wait_forever() -> NoReturn:
         threading.Event().wait()
 
 
-def load_crashing(_on_failure: Callable[[], None]) -> NullEngine:
+def load_crashing(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NullEngine:
     return CrashingEngine()
 
 
-def load_leaking(_on_failure: Callable[[], None]) -> NullEngine:
+def load_leaking(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NullEngine:
     return LeakingEngine()
 
 
-def load_hanging(_on_failure: Callable[[], None]) -> NullEngine:
+def load_hanging(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NullEngine:
     return HangingEngine()
 
 
-def load_leaving_hanging(_on_failure: Callable[[], None]) -> NullEngine:
+def load_leaving_hanging(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NullEngine:
     return LeavingHangingEngine()
 
 
-def load_losing_executor(on_failure: Callable[[], None]) -> NullEngine:
+def load_losing_executor(_group: ParallelConfig, on_failure: Callable[[], None]) -> NullEngine:
     """An engine whose executor fails while it is idle."""
     on_failure()
     return NullEngine()
@@ -79,22 +80,22 @@ def wait_inside_the_load() -> NoReturn:
     wait_forever()
 
 
-def load_never(_on_failure: Callable[[], None]) -> NoReturn:
+def load_never(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NoReturn:
     wait_inside_the_load()
 
 
-def load_swallowing_exit(_on_failure: Callable[[], None]) -> NoReturn:
+def load_swallowing_exit(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NoReturn:
     """A load that no exception ends, as one that sits in native code would be."""
     while True:
         with contextlib.suppress(SystemExit):
             wait_inside_the_load()
 
 
-def load_failing(_on_failure: Callable[[], None]) -> NoReturn:
+def load_failing(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NoReturn:
     raise ValueError("no such model")
 
 
-FAULTS: dict[str, Callable[[Callable[[], None]], NullEngine]] = {
+FAULTS: dict[str, Callable[[ParallelConfig, Callable[[], None]], NullEngine]] = {
     "crash": load_crashing,
     "leak": load_leaking,
     "hang": load_hanging,

@@ -49,9 +49,10 @@ class FakeCore:
 
     async def shake_hands(self, address: str, *, local: bool = False) -> None:
         """HELLO, INIT, connect, READY."""
-        with CoreHandshake(HandshakeConfig(address, local=local)) as handshake:
-            self.connect(await asyncio.to_thread(handshake.greet, 30))
-            handshake.say_ready()
+        with CoreHandshake(HandshakeConfig(address, local=local, init_timeout_s=30)) as handshake:
+            init = await asyncio.to_thread(handshake.greet)
+            self.connect(init.addresses)
+            handshake.say_ready(init.parallel_config)
 
     def connect(self, addresses: EngineAddresses, ready_payload: bytes | None = None) -> None:
         """Connect and send the ready response, or what stands in for it."""

@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from core.wire.handshake import CoreHandshake, HandshakeConfig, HandshakeError, HandshakeServer, engine_identity
-from core.wire.messages import EngineAddresses, EngineHello
+from core.wire.messages import EngineAddresses, EngineHello, EngineInit, ParallelConfig
 from tests.core.front_end import PATIENCE_S, FrontEnd
 from tests.core.wire.recorded import recording
 
@@ -37,10 +37,10 @@ async def server(request: Any, tmp_path: Path, context: zmq.asyncio.Context) -> 
 
 def core_life(address: str, rank: int = 0, local: bool = False) -> EngineAddresses:
     """A core that loads nothing: HELLO to READY."""
-    with CoreHandshake(HandshakeConfig(address, rank, local)) as handshake:
-        addresses = handshake.greet(PATIENCE_S)
-        handshake.say_ready()
-        return addresses
+    with CoreHandshake(HandshakeConfig(address, rank, local, PATIENCE_S)) as handshake:
+        init = handshake.greet()
+        handshake.say_ready(init.parallel_config)
+        return init.addresses
 
 
 async def say(
@@ -94,6 +94,46 @@ async def test_several_engines(context: zmq.asyncio.Context, tmp_path: Path) -> 
     server = HandshakeServer(context, f"ipc://{tmp_path}/handshake", ADDRESSES, num_engines=3, num_local_engines=1)
     lives = [asyncio.to_thread(core_life, server.address, rank, rank == 0) for rank in range(3)]
     await asyncio.gather(server.run(PATIENCE_S), *lives)
+
+
+GROUP = ParallelConfig("10.0.0.1", data_parallel_master_port_list=[29500, 29501], data_parallel_size=2)
+
+
+async def test_a_group_is_told_who_it_is(context: zmq.asyncio.Context, tmp_path: Path) -> None:
+    """INIT tells every engine of its data-parallel group, as vLLM spells it; READY says the group's hash back."""
+    server = HandshakeServer(context, f"ipc://{tmp_path}/handshake", ADDRESSES, num_engines=2, parallel_config=GROUP)
+    run = asyncio.create_task(server.run(PATIENCE_S))
+    cores = [await say(context, server.address, HELLO, rank=rank) for rank in range(2)]
+    for core in cores:
+        (payload,) = await core.recv_multipart()
+        assert msgspec.msgpack.decode(payload, type=EngineInit).parallel_config == GROUP
+        assert msgspec.msgpack.decode(payload)["parallel_config"] == {
+            "data_parallel_master_ip": "10.0.0.1",
+            "_data_parallel_master_port_list": [29500, 29501],
+            "data_parallel_size": 2,
+        }
+        await core.send(msgspec.msgpack.encode(EngineHello("READY", False, True, GROUP.hash)))
+    await run
+
+
+async def test_engines_of_different_groups(context: zmq.asyncio.Context, tmp_path: Path) -> None:
+    """Engines that were told different things cannot step together: the handshake fails at once, naming one."""
+    server = HandshakeServer(context, f"ipc://{tmp_path}/handshake", ADDRESSES, num_engines=2)
+    run = asyncio.create_task(server.run(PATIENCE_S))
+    for rank in range(2):
+        core = await say(context, server.address, HELLO, rank=rank)
+        await core.recv_multipart()
+        await core.send(msgspec.msgpack.encode(EngineHello("READY", False, True, f"hash of {rank}")))
+    with pytest.raises(HandshakeError, match="engine . is of another data-parallel group: .*hash of ., .*hash of ."):
+        await run
+
+
+def test_a_group_has_a_hash() -> None:
+    """Groups told the same have the same hash, others another one, and a core that is alone has none."""
+    same = msgspec.structs.replace(GROUP)
+    other = msgspec.structs.replace(GROUP, data_parallel_master_port_list=[29500])
+    assert GROUP.hash == same.hash != other.hash
+    assert ParallelConfig().hash is None
 
 
 HELLO = EngineHello("HELLO", local=False, headless=True)
@@ -180,10 +220,10 @@ async def test_address_in_use(context: zmq.asyncio.Context) -> None:
 def test_core_without_front_end(tmp_path: Path) -> None:
     """A core that gets no INIT gives up in time and names whom it dialled."""
     with (
-        CoreHandshake(HandshakeConfig(f"ipc://{tmp_path}/nobody")) as handshake,
+        CoreHandshake(HandshakeConfig(f"ipc://{tmp_path}/nobody", init_timeout_s=0.05)) as handshake,
         pytest.raises(HandshakeError, match=r"no INIT from ipc://.*/nobody within 0\.05 s"),
     ):
-        handshake.greet(0.05)
+        handshake.greet()
 
 
 @pytest.mark.parametrize(
@@ -193,12 +233,18 @@ def test_core_without_front_end(tmp_path: Path) -> None:
         (msgspec.msgpack.encode({"addresses": {"inputs": "x", "outputs": []}}), "EngineInit.addresses.inputs: "),
         (msgspec.msgpack.encode({"addresses": {"inputs": [], "outputs": []}}), "as many inputs as outputs"),
         (msgspec.msgpack.encode({"addresses": {"inputs": ["ipc://a"], "outputs": []}}), "as many inputs as outputs"),
+        (
+            msgspec.msgpack.encode(
+                {"addresses": {"inputs": ["a"], "outputs": ["b"]}, "parallel_config": {"data_parallel_size": "2"}}
+            ),
+            "EngineInit.parallel_config.data_parallel_size: ",
+        ),
     ],
 )
 async def test_unusable_init(tmp_path: Path, payload: bytes, words: str) -> None:
     """An INIT without usable addresses is an error that says what it lacks."""
     with FrontEnd(tmp_path) as front_end, CoreHandshake(HandshakeConfig(front_end.address)) as handshake:
-        greeting = asyncio.create_task(asyncio.to_thread(handshake.greet, PATIENCE_S))
+        greeting = asyncio.create_task(asyncio.to_thread(handshake.greet))
         await asyncio.to_thread(front_end.receive_hello)
         front_end.handshake.send_multipart([front_end.identity, payload])
         with pytest.raises(HandshakeError) as caught:
