@@ -124,7 +124,7 @@ async def test_engines_of_different_groups(context: zmq.asyncio.Context, tmp_pat
         core = await say(context, server.address, HELLO, rank=rank)
         await core.recv_multipart()
         await core.send(msgspec.msgpack.encode(EngineHello("READY", False, True, f"hash of {rank}")))
-    with pytest.raises(HandshakeError, match="engine . is of another data-parallel group: .*hash of ., .*hash of ."):
+    with pytest.raises(HandshakeError, match=r"engine . is of another data-parallel group: .*hash of ., .*hash of ."):
         await run
 
 
