@@ -11,6 +11,8 @@ def find_device(name: str) -> torch.device:
     allowed = ["cpu", *(["cuda"] if num_gpus else []), *(f"cuda:{index}" for index in range(num_gpus))]
     if name not in allowed:
         raise ValueError(f"device must be one of {', '.join(allowed)}, got {name!r}")
+    # cuDNN's attention makes a plan of up to 0.1 s for every shape it sees first, and contexts grow with every step.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(name)
 
 
