@@ -9,7 +9,8 @@ from bench.server_process import ServerError, ServerProcess
 from sluicegate_client import Client, FinishReason, SluicegateError
 from sluicegate_client.terminal import print_figures, print_stream
 
-SERVE = ["serve", "smollm2-135m", "--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"]
+_ADDRESSES = ["--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
+SERVE = ["serve", "smollm2-135m", *_ADDRESSES]
 START_TIMEOUT_S = 300.0
 ANSWER_TIMEOUT_S = 300.0
 DRAIN_TIMEOUT_S = 60.0

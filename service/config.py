@@ -20,6 +20,8 @@ class ListenConfig:
 
     grpc_addresses: tuple[str, ...] = ("127.0.0.1:50051",)
     admin_address: str = "127.0.0.1:50052"
+    metrics_address: str = ""
+    """``HOST:PORT``; empty = no metrics."""
 
     def __post_init__(self) -> None:
         if not self.grpc_addresses:
@@ -27,6 +29,8 @@ class ListenConfig:
         for address in self.grpc_addresses:
             _check_listen_address("grpc_address", address)
         _check_listen_address("admin_address", self.admin_address)
+        if self.metrics_address:
+            _checked_host("metrics_address", self.metrics_address)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from core.wire.messages import (
 )
 from service.engine_stats import EngineStats
 from service.errors import Unavailable
+from service.metrics.requests import RequestMetrics
 from service.output_decoder import OutputDecoder
 from service.output_stream import OutputStream
 from service.utility_calls import UtilityCalls
@@ -73,6 +74,9 @@ class EngineClient:
         self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.stats = EngineStats()
+        self.requests = RequestMetrics()
+        self.num_coalesced_outputs = 0
+        """Outputs that were merged with one that its caller had not taken yet."""
         self._streams: dict[str, OutputStream] = {}
         self._utility_calls = UtilityCalls()
         self._encoder = Encoder()
@@ -129,6 +133,7 @@ class EngineClient:
         except BaseException:
             self.close_stream(stream)
             raise
+        self.requests.add(requests)
         return stream
 
     def abort(self, request_ids: Sequence[str]) -> None:
@@ -136,15 +141,21 @@ class EngineClient:
         live = [i for i in request_ids if (stream := self._streams.get(i)) is not None and i in stream.unfinished]
         for request_id in live:
             self._streams[request_id].put(EngineCoreOutput(request_id, [], finish_reason=FinishReason.ABORT))
+        self.requests.end(live, FinishReason.ABORT)
         self._send_abort(live)
 
-    def stop(self, stream: OutputStream, request_id: str) -> None:
-        """The caller has all it wants of ``request_id``: the core need not go on with it."""
+    def stop(self, stream: OutputStream, request_id: str, reason: FinishReason) -> None:
+        """For the caller ``request_id`` has ended: the core need not go on with it."""
         stream.finish(request_id)
+        self.requests.end([request_id], reason)
         self._send_abort([request_id])
 
-    def close_stream(self, stream: OutputStream) -> None:
-        """Forget the requests of ``stream`` and abort those that have not ended. Never raises; may be called twice."""
+    def close_stream(self, stream: OutputStream, reason: FinishReason = FinishReason.ABORT) -> None:
+        """Forget the requests of ``stream`` and abort those that have not ended, which ``reason`` ends.
+
+        Never raises; may be called twice.
+        """
+        self.requests.end(stream.request_ids, reason)
         for request_id in stream.request_ids:
             self._streams.pop(request_id, None)
         self._send_abort(sorted(stream.unfinished))
@@ -168,6 +179,7 @@ class EngineClient:
         if self.lost.done():
             return
         self.lost.set_result(reason)
+        self.stats.forget_load()
         for stream in set(self._streams.values()):
             stream.fail(self._core_lost())
         self._utility_calls.fail(self._core_lost())
@@ -278,9 +290,10 @@ class EngineClient:
 
     def _dispatch(self, outputs: EngineCoreOutputs) -> None:
         self.stats.record(outputs)
+        self.requests.record(outputs)
         for output in outputs.outputs:
             if (stream := self._streams.get(output.request_id)) is not None:
-                stream.put(output)
+                self.num_coalesced_outputs += stream.put(output)
         if outputs.utility_output is not None:
             self._utility_calls.resolve(outputs.utility_output)
 

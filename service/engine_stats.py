@@ -14,6 +14,10 @@ class EngineStats:
     num_prefix_cache_queries: int = 0
     num_prefix_cache_hits: int = 0
 
+    def forget_load(self) -> None:
+        """The core is gone: nothing runs or waits in it."""
+        self.scheduler = SchedulerStats()
+
     def record(self, outputs: EngineCoreOutputs) -> None:
         """Take in one message: the prefix-cache counts in it are those of one step."""
         if (scheduler := outputs.scheduler_stats) is not None:

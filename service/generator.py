@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from core.wire.messages import FinishReason
 from service.engine_client import EngineClient
 from service.errors import AlreadyExists, QueueFull, ResourceExhausted, shown
 from service.events import Event, Finished
@@ -42,6 +43,11 @@ class Generator:
         """Requests in the table."""
         return len(self._running)
 
+    @property
+    def num_sequences(self) -> int:
+        """Of all requests in the table."""
+        return self._num_sequences
+
     @contextmanager
     def start(self, request: GenerationRequest) -> Iterator[AsyncIterator[Event]]:
         """Put ``request`` to the core and give its events. However the block is left, the core is told to stop.
@@ -53,10 +59,14 @@ class Generator:
         generation = self._admit(request)
         try:
             stream = self._engine.add(generation.core_requests())
+            end = FinishReason.ABORT
             try:
                 yield self._events(generation, stream)
+            except Exception:
+                end = FinishReason.ERROR
+                raise
             finally:
-                self._engine.close_stream(stream)
+                self._engine.close_stream(stream, end)
         finally:
             self._dismiss(generation)
 
@@ -121,5 +131,5 @@ class Generator:
             for output in await stream.next():
                 for event in generation.feed(output):
                     if isinstance(event, Finished) and not output.finished:
-                        self._engine.stop(stream, output.request_id)
+                        self._engine.stop(stream, output.request_id, event.finish.reason)
                     yield event

@@ -32,8 +32,13 @@ class ListenError(Exception):
 class Listener:
     """One gRPC server. ``addresses`` are those it listens on, with the real ports."""
 
-    def __init__(self, options: Iterable[tuple[str, int]] = ()) -> None:
-        self.server = grpc.aio.server(interceptors=[ErrorEdge()], options=[*_OPTIONS, *options])
+    def __init__(
+        self,
+        options: Iterable[tuple[str, int]] = (),
+        interceptors: Iterable[grpc.aio.ServerInterceptor] = (),  # type: ignore[type-arg]
+    ) -> None:
+        """``interceptors`` come before the edge where errors become statuses."""
+        self.server = grpc.aio.server(interceptors=[*interceptors, ErrorEdge()], options=[*_OPTIONS, *options])
         self.addresses: list[str] = []
 
     def bind(self, address: str) -> None:

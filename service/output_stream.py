@@ -24,11 +24,11 @@ class OutputStream:
     def __repr__(self) -> str:
         return f"OutputStream({len(self.unfinished)} of {len(self.request_ids)} unfinished, {len(self._slots)} waiting)"
 
-    def put(self, output: EngineCoreOutput) -> None:
-        """Leave ``output`` for the caller; an output of a request that has ended is dropped."""
+    def put(self, output: EngineCoreOutput) -> bool:
+        """Leave ``output`` for the caller; an output of a request that has ended is dropped. True: it was merged."""
         request_id = output.request_id
         if request_id not in self.unfinished:
-            return
+            return False
         if output.finished:
             self.unfinished.discard(request_id)
         waiting = self._slots.get(request_id)
@@ -37,6 +37,7 @@ class OutputStream:
         else:
             waiting.merge(output)
         self._wake()
+        return waiting is not None
 
     def fail(self, error: Exception) -> None:
         """Let ``next`` raise ``error`` once the outputs that came before it are taken. The first error wins."""

@@ -25,6 +25,9 @@ from service.engine_client import EngineAddressError, EngineClient
 from service.gate import Backend, Closed, Gate
 from service.generator import Generator, GeneratorLimits
 from service.listener import Listener, ListenError
+from service.metrics.endpoint import MetricsEndpoint
+from service.metrics.exposition import Exposition
+from service.metrics.rpcs import RpcMetrics
 from service.models import ModelError
 from service.private_folder import FolderError, private_folder
 from service.served_model import ModelText
@@ -105,7 +108,10 @@ class GatewayServer:
         self._config = config
         self._health = Health([INFERENCE, CONTROL])
         self._gate = Gate(self._health)
-        self._public, self._admin = Listener(), Listener([("grpc.enable_channelz", 1)])
+        rpcs = RpcMetrics()
+        self._public = Listener(interceptors=[rpcs])
+        self._admin = Listener([("grpc.enable_channelz", 1)], [rpcs])
+        self._metrics = MetricsEndpoint(Exposition(self._gate, rpcs).text)
         self.listening = asyncio.Event()
         """Set when clients can connect, loaded or not."""
         self._stopping = asyncio.Event()
@@ -121,6 +127,11 @@ class GatewayServer:
     @property
     def admin_address(self) -> str:
         return self._admin.addresses[0]
+
+    @property
+    def metrics_address(self) -> str:
+        """``HOST:PORT``, or empty if there are none."""
+        return self._metrics.address
 
     @property
     def generator(self) -> Generator:
@@ -177,8 +188,13 @@ class GatewayServer:
         for listener in (self._public, self._admin):
             await listener.server.start()
             self._resources.push_async_callback(listener.server.stop, _STOP_GRACE_S)
+        if self._config.listen.metrics_address:
+            await self._metrics.start(self._config.listen.metrics_address)
+            self._resources.push_async_callback(self._metrics.stop)
         self.listening.set()
-        logger.info("listening on %s, admin on %s; loading", ", ".join(self.grpc_addresses), self.admin_address)
+        metrics = f"http://{self.metrics_address}/metrics" if self.metrics_address else "off"
+        addresses = ", ".join(self.grpc_addresses), self.admin_address, metrics
+        logger.info("listening on %s, admin on %s; metrics on %s; loading", *addresses)
 
     async def _load(self, engine: EngineClient, supervisor: Supervisor) -> Backend:
         """The tokenizer is read while the core loads."""

@@ -27,6 +27,13 @@ _OPTIONS = [
         help="Where clients call: HOST:PORT (port 0 = any) or unix:/PATH. Repeatable.",
     ),
     click.option("--admin-address", default="127.0.0.1:50052", metavar="ADDR", help="Where operators call."),
+    click.option(
+        "--metrics-address",
+        default="127.0.0.1:9464",
+        metavar="ADDR",
+        callback=lambda _context, _option, address: "" if address == "off" else address,
+        help="Where Prometheus asks for /metrics: HOST:PORT (port 0 = any), or off.",
+    ),
     click.option("--served-model-name", metavar="NAME", help="The model's name for clients. Default: the MODEL's own."),
     click.option(
         "--max-model-len",
@@ -97,6 +104,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_settings(
         grpc_address: tuple[str, ...],
         admin_address: str,
+        metrics_address: str,
         served_model_name: str | None,
         max_model_len: int | None,
         max_queued_requests: int,
@@ -108,7 +116,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         configure_logging(log_level, log_format)
         with usage_errors():
-            listen = ListenConfig(grpc_address, admin_address)
+            listen = ListenConfig(grpc_address, admin_address, metrics_address)
             limits = LimitsConfig(max_queued_requests, drain_timeout)
         settings = GatewaySettings(
             listen, limits, served_model_name, max_model_len, core_load_timeout, log_level, log_format

@@ -5,7 +5,7 @@ import pytest
 
 from bench.server_process import ServerError, ServerProcess
 
-ADDRESSES = ["--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"]
+ADDRESSES = ["--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
 
 
 @pytest.fixture

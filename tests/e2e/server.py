@@ -1,5 +1,6 @@
 """A real server: `sluicegate serve` on ports of its own, with folders of its own."""
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,13 @@ class Server:
         self.process = process
         self.folder = folder
         self.address = process.wait_until_ready(START_TIMEOUT_S)
+
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus asks."""
+        match = re.search(r"metrics on http://(\S+)/metrics", self.process.log)
+        assert match is not None, self.process.log
+        return match[1]
 
     def load(self) -> Load:
         """What ControlService says of requests and KV blocks."""
@@ -50,5 +58,6 @@ def serving(*flags: str, model: str = MODEL) -> Iterator[Server]:
     # Not under pytest's tmp_path: the path of a socket may have 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="sg") as folder:
         addresses = ["--grpc-address", "127.0.0.1:0", "--admin-address", _admin_address(Path(folder))]
+        addresses += ["--metrics-address", "127.0.0.1:0"]
         with ServerProcess(["serve", model, *addresses, *flags], environment={"TMPDIR": folder}) as process:
             yield Server(process, Path(folder))

@@ -98,7 +98,7 @@ async def test_abort_ends_the_stream_at_once(client: EngineClient, core: FakeCor
 async def test_stop_aborts_one_request_of_a_stream(client: EngineClient, core: FakeCore) -> None:
     """A request that the caller stops is aborted in the core, gives nothing more, and is not aborted again."""
     stream = client.add([a_request("a"), a_request("b")])
-    client.stop(stream, "a")
+    client.stop(stream, "a", FinishReason.STOP)
     core.emit(EngineCoreOutput("a", [1]), EngineCoreOutput("b", [2], finish_reason=FinishReason.STOP))
     assert [output.request_id for output in await stream.next()] == ["b"]
     client.close_stream(stream)

@@ -34,7 +34,7 @@ def handshake_address() -> str:
 
 
 def gateway_of(byte_model: ModelFiles, folder: Path, handshake_address: str) -> PythonProcess:
-    addresses = ["--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"]
+    addresses = ["--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0", "--metrics-address", "off"]
     flags = ["--handshake-address", handshake_address, *addresses, "--log-format", "json"]
     return PythonProcess(folder, "service", "gateway", str(byte_model.path), *flags)
 

@@ -49,6 +49,7 @@ def test_defaults() -> None:
     assert settings is not None
     assert settings.listen.grpc_addresses == ("127.0.0.1:50051",)
     assert settings.listen.admin_address == "127.0.0.1:50052"
+    assert settings.listen.metrics_address == "127.0.0.1:9464"
     assert (settings.limits.drain_timeout_s, settings.core_load_timeout_s) == (30, 600)
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
 
@@ -95,7 +96,8 @@ def test_broken_file(config: Path, content: str, message: str) -> None:
     [
         (["--drain-timeout", "-1"], "--drain-timeout"),
         (["--grpc-address", "localhost"], "grpc_address must be HOST:PORT"),
-        (["--metrics-address", "x"], "No such option"),
+        (["--metrics-address", "x"], "metrics_address must be HOST:PORT"),
+        (["--no-such-flag", "x"], "No such option"),
     ],
 )
 def test_broken_flag(arguments: list[str], message: str) -> None:
@@ -104,3 +106,11 @@ def test_broken_flag(arguments: list[str], message: str) -> None:
     assert settings is None
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize("address", ["off", ""])
+def test_no_metrics(address: str) -> None:
+    """``--metrics-address off`` turns them off."""
+    _, settings, _ = run("--metrics-address", address)
+    assert settings is not None
+    assert settings.listen.metrics_address == ""

@@ -1,0 +1,61 @@
+"""Everything counted in one server, as Prometheus reads it."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from service.errors import Unavailable
+from service.gate import Backend, Gate
+from service.metrics.families import EngineReport, engine_families
+from service.metrics.rpcs import RpcMetrics
+
+
+class Exposition:
+    """Reads the counts where they are kept. Nothing here is shared with another server of the process."""
+
+    def __init__(self, gate: Gate, rpcs: RpcMetrics) -> None:
+        self._gate = gate
+        self._rpcs = rpcs
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
+
+    async def text(self) -> bytes:
+        """In the text format 0.0.4. The counts are read at once, on the event loop; the text is made in a thread."""
+        return await asyncio.to_thread(_rendered, [*self.families()], self._process)
+
+    def families(self) -> Iterator[Metric]:
+        """Those of the calls; when there is a model, those of its cores."""
+        yield from self._rpcs.families()
+        with suppress(Unavailable):
+            yield from _backend_families(self._gate.look_in())
+
+
+class _Snapshot(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _rendered(families: Iterable[Metric], process: CollectorRegistry) -> bytes:
+    snapshot = CollectorRegistry()
+    snapshot.register(_Snapshot(families))
+    return generate_latest(snapshot) + generate_latest(process)
+
+
+def _backend_families(backend: Backend) -> Iterator[Metric]:
+    engine, generator = backend.engine, backend.generator
+    report = EngineReport(backend.engine_info, engine.stats, engine.requests.totals[0])
+    yield from engine_families(backend.model.name, {0: report})
+    yield GaugeMetricFamily("sluicegate:live_requests", "Taken on and not ended.", generator.num_requests)
+    yield GaugeMetricFamily("sluicegate:live_sequences", "Of the live requests.", generator.num_sequences)
+    merged = engine.num_coalesced_outputs
+    yield CounterMetricFamily("sluicegate:coalesced_deltas", "Merged because the client read too slowly.", merged)
+    yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", engine.lost.done())

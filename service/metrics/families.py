@@ -1,0 +1,148 @@
+"""The counts of one model's cores as metric families: vLLM's names, types, labels and buckets."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from core.wire.messages import EngineReadyResponse
+from service.engine_stats import EngineStats
+from service.metrics.histogram import Histogram
+from service.metrics.request_totals import RequestTotals
+
+_LABELS = ["model_name", "engine"]
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """What is known of one core."""
+
+    info: EngineReadyResponse
+    stats: EngineStats
+    requests: RequestTotals
+
+
+_Labelled = Callable[[EngineReport], Mapping[str, float]]
+"""A value for each value of the one further label."""
+_GAUGES: list[tuple[str, str, Callable[[EngineReport], float]]] = [
+    ("num_requests_running", "Requests in the step that runs.", lambda engine: engine.stats.scheduler.num_running_reqs),
+    ("num_requests_waiting", "Requests that wait to run.", lambda engine: _num_waiting(engine)),
+    ("kv_cache_usage_perc", "KV cache in use, 1 = all of it.", lambda engine: engine.stats.scheduler.kv_cache_usage),
+]
+_LABELLED_GAUGES: list[tuple[str, str, str, _Labelled]] = [
+    (
+        "num_requests_waiting_by_reason",
+        "Requests that wait to run.",
+        "reason",
+        lambda engine: _waiting_by_reason(engine),
+    ),
+]
+_COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
+    ("prefix_cache_queries", "Tokens looked for in it.", lambda engine: engine.stats.num_prefix_cache_queries),
+    ("prefix_cache_hits", "Tokens found in it.", lambda engine: engine.stats.num_prefix_cache_hits),
+    ("num_preemptions", "Requests put back to waiting.", lambda engine: engine.stats.num_preemptions),
+    ("prompt_tokens", "Prompt tokens processed.", lambda engine: engine.requests.num_prompt_tokens),
+    ("prompt_tokens_cached", "Prompt tokens that were cached.", lambda engine: engine.requests.num_cached_tokens),
+    ("generation_tokens", "Tokens generated.", lambda engine: engine.requests.num_generation_tokens),
+    ("corrupted_requests", "Requests with NaN in their logits.", lambda engine: engine.requests.num_corrupted),
+]
+_LABELLED_COUNTERS: list[tuple[str, str, str, _Labelled]] = [
+    ("prompt_tokens_by_source", "Prompt tokens processed.", "source", lambda engine: _tokens_by_source(engine)),
+    ("request_success", "Requests that ended.", "finished_reason", lambda engine: _finished_by_reason(engine)),
+]
+_HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] = [
+    ("iteration_tokens_total", "Tokens per step.", lambda totals: totals.tokens_per_step),
+    ("time_to_first_token_seconds", "From arrival.", lambda totals: totals.time_to_first_token_s),
+    ("inter_token_latency_seconds", "Between tokens.", lambda totals: totals.inter_token_latency_s),
+    ("request_time_per_output_token_seconds", "Mean of a request.", lambda totals: totals.time_per_output_token_s),
+    ("e2e_request_latency_seconds", "From arrival to end.", lambda totals: totals.e2e_s),
+    ("request_queue_time_seconds", "From arrival in the core until scheduled.", lambda totals: totals.queue_s),
+    ("request_prefill_time_seconds", "From scheduled to the first token.", lambda totals: totals.prefill_s),
+    ("request_decode_time_seconds", "From the first to the last token.", lambda totals: totals.decode_s),
+    ("request_inference_time_seconds", "From scheduled to the last token.", lambda totals: totals.inference_s),
+    ("request_params_n", "Sequences asked for.", lambda totals: totals.n),
+]
+_TOKEN_HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] = [
+    ("request_prompt_tokens", "In the prompt.", lambda totals: totals.prompt_tokens),
+    ("request_generation_tokens", "Generated.", lambda totals: totals.generation_tokens),
+    ("request_max_num_generation_tokens", "Of a call's longest sequence.", lambda totals: totals.max_generation_tokens),
+    ("request_params_max_tokens", "Asked for at most.", lambda totals: totals.max_tokens),
+    ("request_prefill_kv_computed_tokens", "Not cached.", lambda totals: totals.prefill_computed_tokens),
+]
+
+
+def engine_families(model_name: str, engines: Mapping[int, EngineReport]) -> Iterator[Metric]:
+    """The families of all ``engines``, by rank."""
+    labelled = {(model_name, str(rank)): engine for rank, engine in engines.items()}
+    yield from _plain(labelled)
+    yield from _labelled(labelled)
+    yield from _histograms(labelled)
+    yield _cache_config(labelled)
+
+
+_Engines = Mapping[tuple[str, str], EngineReport]
+
+
+def _plain(engines: _Engines) -> Iterator[Metric]:
+    for name, text, value_of in _GAUGES:
+        gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=_LABELS)
+        for labels, engine in engines.items():
+            gauge.add_metric(labels, value_of(engine))
+        yield gauge
+    for name, text, value_of in _COUNTERS:
+        counter = CounterMetricFamily(f"vllm:{name}", text, labels=_LABELS)
+        for labels, engine in engines.items():
+            counter.add_metric(labels, value_of(engine))
+        yield counter
+
+
+def _labelled(engines: _Engines) -> Iterator[Metric]:
+    for kind, table in ((GaugeMetricFamily, _LABELLED_GAUGES), (CounterMetricFamily, _LABELLED_COUNTERS)):
+        for name, text, label, values_of in table:
+            family = kind(f"vllm:{name}", text, labels=[*_LABELS, label])
+            for labels, engine in engines.items():
+                for label_value, value in values_of(engine).items():
+                    family.add_metric([*labels, label_value], value)
+            yield family
+
+
+def _histograms(engines: _Engines) -> Iterator[Metric]:
+    for table, is_bounded in ((_HISTOGRAMS, False), (_TOKEN_HISTOGRAMS, True)):
+        for name, text, histogram_of in table:
+            family = HistogramMetricFamily(f"vllm:{name}", text, labels=_LABELS)
+            for labels, engine in engines.items():
+                histogram = histogram_of(engine.requests)
+                highest = engine.info.max_model_len if is_bounded else float("inf")
+                family.add_metric(labels, histogram.buckets(highest), histogram.sum)
+            yield family
+
+
+def _cache_config(engines: _Engines) -> Metric:
+    family = GaugeMetricFamily(
+        "vllm:cache_config_info", "The KV cache.", labels=[*_LABELS, "block_size", "num_gpu_blocks"]
+    )
+    for labels, engine in engines.items():
+        family.add_metric([*labels, str(engine.info.block_size), str(engine.info.num_gpu_blocks)], 1)
+    return family
+
+
+def _num_waiting(engine: EngineReport) -> int:
+    return sum(_waiting_by_reason(engine).values())
+
+
+def _waiting_by_reason(engine: EngineReport) -> dict[str, int]:
+    scheduler = engine.stats.scheduler
+    return {"capacity": scheduler.num_waiting_reqs, "deferred": scheduler.num_skipped_waiting_reqs}
+
+
+def _tokens_by_source(engine: EngineReport) -> dict[str, int]:
+    totals = engine.requests
+    return {
+        "local_compute": totals.num_computed_tokens,
+        "local_cache_hit": totals.num_local_cached_tokens,
+        "external_kv_transfer": totals.num_external_cached_tokens,
+    }
+
+
+def _finished_by_reason(engine: EngineReport) -> dict[str, int]:
+    return {reason.name.lower(): count for reason, count in engine.requests.num_finished.items()}
