@@ -4,7 +4,7 @@ BIN := .venv/bin
 MODEL := smollm2-135m
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve chat model test lint format proto lock bench clean
+.PHONY: help demo serve chat model test interop lint format proto lock bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ bench: .venv/.core ## put load on the server that `make serve` started: make ben
 
 test: .venv/.dev model ## the whole test suite
 	$(BIN)/pytest $(ARGS)
+
+interop: .venv/.dev model ## with front ends and cores that others wrote, which it fetches from the package index
+	$(BIN)/pytest tests/interop -m interop $(ARGS)
 
 lint: .venv/.dev ## style, types, import arrows, the proto
 	$(BIN)/ruff check

