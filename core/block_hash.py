@@ -9,6 +9,8 @@ import hashlib
 import secrets
 from array import array
 
+from core.prompt_embeds import PromptEmbeds
+
 BlockHash = bytes
 
 HASH_BYTES = 16
@@ -26,6 +28,7 @@ class BlockHasher:
         key = secrets.token_bytes(SEED_BYTES) if seed is None else seed
         self._root_state = hashlib.blake2b(key=key, digest_size=HASH_BYTES, person=b"root")
         self._block_state = hashlib.blake2b(key=key, digest_size=HASH_BYTES, person=b"block")
+        self._embeds_state = hashlib.blake2b(key=key, digest_size=HASH_BYTES, person=b"embeds")
 
     def root(self, cache_salt: str | None = None, lora_name: str | None = None) -> BlockHash:
         """The parent of a request's first block: requests share blocks only if salt and adapter are the same."""
@@ -37,12 +40,25 @@ class BlockHasher:
                 state.update(f"{tag}:{len(encoded)}:".encode() + encoded)
         return state.digest()
 
-    def extend(self, block_hashes: list[BlockHash], root: BlockHash, token_ids: list[int]) -> None:
-        """Append to ``block_hashes`` the hash of every full block of ``token_ids`` that has none yet."""
+    def extend(
+        self,
+        block_hashes: list[BlockHash],
+        root: BlockHash,
+        token_ids: list[int],
+        embeds: PromptEmbeds | None = None,
+    ) -> None:
+        """Append to ``block_hashes`` the hash of every full block of ``token_ids`` that has none yet.
+
+        A block that holds rows of ``embeds`` has the hash of no block of tokens alone, nor of one with other rows.
+        """
         block_size = self.block_size
         parent = block_hashes[-1] if block_hashes else root
         for start in range(len(block_hashes) * block_size, len(token_ids) - block_size + 1, block_size):
-            state = self._block_state.copy()
-            state.update(parent + array("I", token_ids[start : start + block_size]).tobytes())
+            stop = start + block_size
+            rows = embeds.content(start, stop) if embeds is not None else None
+            state = (self._block_state if rows is None else self._embeds_state).copy()
+            state.update(parent + array("I", token_ids[start:stop]).tobytes())
+            if rows is not None:
+                state.update(rows)
             parent = state.digest()
             block_hashes.append(parent)

@@ -51,7 +51,8 @@ class EngineCore:
         self._seed = seed
         self._hasher = BlockHasher(cache_config.block_size) if cache_config.enable_prefix_caching else None
         vocab_size = executor.model_info.vocab_size
-        self._limits = RequestLimits(max_model_len, vocab_size, (num_blocks - 1) * cache_config.block_size)
+        max_cached_tokens = (num_blocks - 1) * cache_config.block_size
+        self._limits = RequestLimits(max_model_len, vocab_size, max_cached_tokens, executor.model_info.hidden_size)
         kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher)
         self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
         self._utilities = Utilities(self.scheduler, executor)
@@ -64,7 +65,7 @@ class EngineCore:
         request = Request(message, params, self._seed, self._limits.max_num_tokens)
         if self._hasher is not None:
             request.cache_root = self._hasher.root(message.cache_salt)
-            self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids)
+            self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
         return request
 
     def add_request(self, request: Request) -> None:

@@ -66,7 +66,7 @@ class KVCache:
         num_full = request.num_computed_tokens // self.block_size
         if self._hasher is None or num_full <= request.num_remembered_blocks:
             return
-        self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids)
+        self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
         for index in range(request.num_remembered_blocks, num_full):
             self._pool.remember(request.blocks[index], request.block_hashes[index])
         request.num_remembered_blocks = num_full
@@ -109,7 +109,7 @@ class KVCache:
         hasher = self._reader_for(request)
         if hasher is None:
             return found
-        hasher.extend(request.block_hashes, request.cache_root, request.token_ids)
+        hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
         for block_hash in request.block_hashes[: (request.num_tokens - 1) // self.block_size]:
             block = self._pool.find(block_hash)
             if block is None:

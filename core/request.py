@@ -6,6 +6,7 @@ import time
 
 from core.block_hash import BlockHash
 from core.block_pool import Block
+from core.prompt_embeds import PromptEmbeds, prompt_tokens
 from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
 
@@ -25,6 +26,7 @@ class Request:
 
     ``max_num_tokens`` bounds prompt plus output: the engine's limit, or ``max_tokens`` if that comes first.
     ``num_computed_tokens`` counts the tokens whose keys and values are in ``blocks``.
+    ``token_ids`` has a placeholder where ``embeds`` has the input.
     """
 
     __slots__ = (
@@ -33,6 +35,7 @@ class Request:
         "blocks",
         "cache_root",
         "client_index",
+        "embeds",
         "eos_token_id",
         "events",
         "finish_reason",
@@ -63,7 +66,8 @@ class Request:
         self.eos_token_id = params.eos_token_id
         self.stop_token_ids = frozenset(params.stop_token_ids or ())
 
-        self.token_ids = list(message.prompt_token_ids or ())
+        self.token_ids = prompt_tokens(message)
+        self.embeds = PromptEmbeds.of(message)
         self.num_prompt_tokens = len(self.token_ids)
         wanted = self.num_prompt_tokens + params.max_tokens if params.max_tokens is not None else max_num_tokens
         self.max_num_tokens = min(wanted, max_num_tokens)

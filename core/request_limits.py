@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from core.prompt_embeds import find_embeds_violations, prompt_tokens
 from core.wire.messages import EngineCoreRequest
 from core.wire.sampling_params import SamplingParams, Violation, find_violations
 
 # To ignore one of these would give an answer that looks right and is not.
-_UNSUPPORTED = ("mm_features", "pooling_params", "lora_request", "prompt_embeds", "prompt_is_token_ids", "resumable")
+_UNSUPPORTED = ("mm_features", "pooling_params", "lora_request", "resumable")
 _UNSUPPORTED_SAMPLING = ("structured_outputs", "logprob_token_ids", "thinking_token_budget")
 
 
@@ -26,6 +27,7 @@ class RequestLimits:
     max_model_len: int
     vocab_size: int
     max_cached_tokens: int
+    hidden_size: int
 
     @property
     def max_num_tokens(self) -> int:
@@ -45,28 +47,51 @@ def _find_request_violations(request: EngineCoreRequest, limits: RequestLimits) 
     for field in _UNSUPPORTED:
         if getattr(request, field):
             yield Violation(field, "is not supported by this engine")
-    yield from _prompt_violations(request.prompt_token_ids, limits)
+    if request.prompt_embeds is None:
+        yield from _token_prompt_violations(request, limits)
+    else:
+        yield from _embeds_prompt_violations(request, limits)
     if request.sampling_params is None:
         yield Violation("sampling_params", "must be given")
     else:
         yield from _sampling_violations(request.sampling_params, limits.vocab_size)
 
 
-def _prompt_violations(prompt_token_ids: list[int] | None, limits: RequestLimits) -> Iterator[Violation]:
-    field = "prompt_token_ids"
-    if not prompt_token_ids:
-        yield Violation(field, "must hold at least one token")
-        return
-    length = len(prompt_token_ids)
+def _token_prompt_violations(request: EngineCoreRequest, limits: RequestLimits) -> Iterator[Violation]:
+    if request.prompt_is_token_ids:
+        yield Violation("prompt_is_token_ids", "goes with prompt_embeds, which are not given")
+    if request.prompt_token_ids:
+        yield from _length_violations("prompt_token_ids", len(request.prompt_token_ids), limits)
+        yield from _vocabulary_violations(request.prompt_token_ids, limits.vocab_size)
+    else:
+        yield Violation("prompt_token_ids", "must hold at least one token")
+
+
+def _embeds_prompt_violations(request: EngineCoreRequest, limits: RequestLimits) -> Iterator[Violation]:
+    assert request.prompt_embeds is not None, "asked by the caller"
+    rows, token_ids, is_token_ids = request.prompt_embeds, request.prompt_token_ids, request.prompt_is_token_ids
+    if request.sampling_params is not None and request.sampling_params.prompt_logprobs is not None:
+        yield Violation("prompt_logprobs", "must not be given with prompt_embeds: a row is no token to score")
+    found = list(find_embeds_violations(rows, token_ids, is_token_ids, limits.hidden_size))
+    yield from found
+    if not found:
+        yield from _length_violations("prompt_embeds", len(rows.array), limits)
+        yield from _vocabulary_violations(prompt_tokens(request), limits.vocab_size)
+
+
+def _length_violations(field: str, length: int, limits: RequestLimits) -> Iterator[Violation]:
     if length >= limits.max_model_len:
         bound = f"max_model_len ({limits.max_model_len}), which counts prompt and output"
         yield Violation(field, f"must hold fewer tokens than {bound}, got {length}")
     elif length > limits.max_cached_tokens:
         yield Violation(field, f"must fit the KV cache of {limits.max_cached_tokens} tokens, got {length}")
-    if min(prompt_token_ids) < 0 or max(prompt_token_ids) >= limits.vocab_size:
-        position, token_id = next((i, t) for i, t in enumerate(prompt_token_ids) if not 0 <= t < limits.vocab_size)
-        bound = f"[0, {limits.vocab_size - 1}]"
-        yield Violation(field, f"must be in {bound}, got {token_id} at position {position}")
+
+
+def _vocabulary_violations(token_ids: list[int], vocab_size: int) -> Iterator[Violation]:
+    if min(token_ids) < 0 or max(token_ids) >= vocab_size:
+        position, token_id = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
+        bound = f"[0, {vocab_size - 1}]"
+        yield Violation("prompt_token_ids", f"must be in {bound}, got {token_id} at position {position}")
 
 
 def _sampling_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:

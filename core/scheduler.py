@@ -286,6 +286,7 @@ def _make_new_request(request: Request) -> NewRequest:
         seed=request.seed,
         block_ids=[block.block_id for block in request.blocks],
         num_computed_tokens=request.num_computed_tokens,
+        embeds=request.embeds,
     )
 
 

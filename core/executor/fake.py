@@ -15,13 +15,20 @@ from core.executor.interface import CachedRequest, ModelInfo, ModelRunnerOutput,
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.tensor import Tensor
 
-FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8)
+FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8, hidden_size=4)
 _EMPTY = -1
 _MASK = (1 << 62) - 1
 
 
 class FakeExecutorError(Exception):
     """The scheduler's output contradicts what this executor knows; the text says how."""
+
+
+def fake_embed(token_ids: Sequence[int]) -> NDArray[np.float32]:
+    """The inputs [tokens, hidden_size] that FakeExecutor takes for ``token_ids``: the first element is the token."""
+    rows = np.zeros((len(token_ids), FAKE_MODEL.hidden_size), np.float32)
+    rows[:, 0] = token_ids
+    return rows
 
 
 def fake_next_token(token_ids: Sequence[int], vocab_size: int) -> int:
@@ -130,7 +137,7 @@ class FakeExecutor:
             raise FakeExecutorError(f"{request}: asked to compute {num_tokens} tokens")
         slots = request.find_slots(end, self._block_size)
         before = int(self._slots[slots[start - 1]]) if start else 0
-        self._slots[slots[start:]] = _hash_prefix(request.token_ids[start:end], before)
+        self._slots[slots[start:]] = _hash_prefix(request.inputs(start, end), before)
         request.num_computed_tokens = end
         self._check_slots(request, slots)
 
@@ -171,6 +178,7 @@ class _FakeRequest:
         self.num_prompt_logprobs = new.sampling_params.prompt_logprobs
         self.block_ids = list(new.block_ids)
         self.num_cached_tokens = self.num_computed_tokens = new.num_computed_tokens
+        self._embeds = new.embeds
         self._expected: list[int] = []
 
     def __repr__(self) -> str:
@@ -181,6 +189,14 @@ class _FakeRequest:
         if cached.num_computed_tokens != self.num_computed_tokens:
             raise FakeExecutorError(f"{self}: the scheduler counts {cached.num_computed_tokens} computed")
         self.block_ids += cached.new_block_ids
+
+    def inputs(self, start: int, end: int) -> list[int]:
+        """The tokens at [start, end), those of which the prompt has rows read from the rows."""
+        tokens = np.array(self.token_ids[start:end])
+        if self._embeds is not None:
+            places = np.flatnonzero(~self._embeds.is_token[start:end])
+            tokens[places] = self._embeds.rows.array[start + places, 0]
+        return [int(token) for token in tokens]
 
     def find_slots(self, count: int, block_size: int) -> NDArray[np.int64]:
         """Where the first ``count`` tokens are, int64 [count]."""
@@ -204,7 +220,7 @@ class _FakeRequest:
     def expected_slots(self, count: int) -> list[int]:
         """What the first ``count`` slots must hold."""
         known = len(self._expected)
-        self._expected += _hash_prefix(self.token_ids[known:count], self._expected[-1] if known else 0)
+        self._expected += _hash_prefix(self.inputs(known, count), self._expected[-1] if known else 0)
         return self._expected[:count]
 
 

@@ -67,4 +67,5 @@ def _describe(runner: ModelRunner) -> ModelInfo:
         vocab_size=architecture.vocab_size,
         dtype=str(runner.model.dtype).removeprefix("torch."),
         kv_bytes_per_token=2 * architecture.num_layers * architecture.kv_size * runner.model.dtype.itemsize,
+        hidden_size=architecture.hidden_size,
     )

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from core.prompt_embeds import PromptEmbeds
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.sampling_params import SamplingParams
 
@@ -26,6 +27,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     """Of the computation: ``float32``, ``bfloat16``."""
     kv_bytes_per_token: int
     """Keys and values of all layers for one token."""
+    hidden_size: int
+    """Elements of a token's embedding."""
 
 
 class NewRequest(msgspec.Struct):
@@ -41,6 +44,8 @@ class NewRequest(msgspec.Struct):
     block_ids: list[int]
     num_computed_tokens: int
     """Tokens whose keys and values the blocks hold already (prefix-cache hits)."""
+    embeds: PromptEmbeds | None = None
+    """Inputs at positions of the prompt where ``token_ids`` has placeholders."""
 
 
 class CachedRequest(msgspec.Struct):

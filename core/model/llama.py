@@ -34,8 +34,11 @@ class Llama:
         self._frequencies = _load_frequencies(source).to(device)
         source.check_all_taken()
 
-    def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        hidden = self._embedding(token_ids.cpu()).to(self.device, self.dtype)
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return self._embedding(token_ids.cpu()).to(self.device, self.dtype)
+
+    def forward(self, inputs: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        hidden = inputs
         rotation = Rotation.of(positions, self._frequencies, self.dtype)
         for layer in self._layers:
             hidden = layer.forward(hidden, rotation, attention)

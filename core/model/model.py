@@ -34,8 +34,12 @@ class Model(Protocol):
         """Of the computation and of the KV cache."""
         ...
 
-    def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        """Hidden states [tokens, hidden_size] of int64 [tokens]."""
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """The model's own inputs [tokens, hidden_size] of int64 [tokens], in memory of their own."""
+        ...
+
+    def forward(self, inputs: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        """Hidden states [tokens, hidden_size] of ``inputs`` [tokens, hidden_size] at ``positions`` int64 [tokens]."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class Penalties:
         for counts, seen, request in zip(self._counts, self._seen, requests.values(), strict=True):
             output = torch.from_numpy(request.output_token_ids).to(logits.device)
             counts += torch.bincount(output, minlength=logits.shape[1])
-            seen[request.token_ids.array] = True
+            seen[request.seen_token_ids] = True
 
     @classmethod
     def make(cls, requests: Sequence[RequestState], logits: Tensor) -> "Penalties | None":

@@ -42,6 +42,7 @@ class RequestState:
         self.is_resumed = len(request.token_ids) > request.num_prompt_tokens
         self.token_ids = IntList(request.token_ids)
         self.block_ids = IntList(request.block_ids)
+        self.embeds = request.embeds
 
     def __repr__(self) -> str:
         tokens = f"{self.num_computed_tokens}/{len(self.token_ids)} tokens"
@@ -50,6 +51,14 @@ class RequestState:
     @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def seen_token_ids(self) -> NDArray[np.int64]:
+        """Of prompt and output, without the placeholders that rows of ``embeds`` stand for."""
+        if self.embeds is None:
+            return self.token_ids.array
+        prompt = self.token_ids.array[: self.num_prompt_tokens]
+        return np.concatenate((prompt[self.embeds.is_token], self.output_token_ids))
 
     @property
     def output_token_ids(self) -> NDArray[np.int64]:

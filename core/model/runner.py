@@ -38,7 +38,9 @@ class ModelRunner:
         if not spans:
             return ModelRunnerOutput()
         batch = StepBatch(spans, self._cache)
-        hidden = self.model.forward(batch.token_ids, batch.positions, batch.attention)
+        inputs = self.model.embed(batch.token_ids)
+        batch.place_embeds(inputs)
+        hidden = self.model.forward(inputs, batch.positions, batch.attention)
         output = self._sample(batch, hidden)
         self._score_prompts(batch, hidden, output)
         return output

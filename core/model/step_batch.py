@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from core.model.paged_attention import AttentionGroup, PagedAttention
 from core.model.paged_kv_cache import PagedKVCache
+from core.model.prompt_rows import place_rows
 from core.model.request_state import RequestState
 
 _SMALLEST_BUCKET = 128
@@ -59,6 +60,12 @@ class StepBatch:
     def sampled(self) -> dict[int, RequestState]:
         """The requests that get a token, by the row it comes from."""
         return {end - 1: span.request for span, end in zip(self.spans, self.ends, strict=True) if span.is_sampled}
+
+    def place_embeds(self, inputs: torch.Tensor) -> None:
+        """Put the rows that requests brought into ``inputs`` [tokens, hidden_size], over their placeholders' own."""
+        for span, end in zip(self.spans, self.ends, strict=True):
+            if span.request.embeds is not None and span.start < span.request.num_prompt_tokens:
+                place_rows(span.request.embeds, span.start, inputs[end - span.num_tokens : end])
 
 
 def _make_group(spans: Sequence[Span], cache: PagedKVCache) -> AttentionGroup:

@@ -13,7 +13,7 @@ from core.wire.messages import EngineCoreOutput, EngineCoreRequest
 from core.wire.sampling_params import SamplingParams
 
 VOCAB_SIZE = FAKE_MODEL.vocab_size
-LIMITS = RequestLimits(max_model_len=64, vocab_size=VOCAB_SIZE, max_cached_tokens=48)
+LIMITS = RequestLimits(64, VOCAB_SIZE, max_cached_tokens=48, hidden_size=FAKE_MODEL.hidden_size)
 
 
 def make_message(

@@ -3,13 +3,11 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from core.request_limits import RequestError, check_request
 from core.wire.messages import LoRARequest
 from core.wire.sampling_params import RepetitionDetection, SamplingParams, StructuredOutputs
-from core.wire.tensor import Tensor
 from tests.core.builders import LIMITS, VOCAB_SIZE, make_message
 
 
@@ -50,8 +48,6 @@ def test_the_longest_prompt_and_the_last_token_id_are_taken() -> None:
         ("mm_features", [{}]),
         ("pooling_params", {"task": "embed"}),
         ("lora_request", LoRARequest("adapter", 1)),
-        ("prompt_embeds", Tensor(np.zeros((2, 2), np.float32))),
-        ("prompt_is_token_ids", [True]),
         ("resumable", True),
     ],
 )

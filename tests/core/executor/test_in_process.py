@@ -28,7 +28,7 @@ def prefill(request_id: str) -> SchedulerOutput:
 
 def test_it_describes_the_model(executor: InProcessExecutor) -> None:
     """With the model's own limits, and the bytes of keys and values of three layers, two heads of 16 floats."""
-    assert executor.model_info == ModelInfo(512, 160, "float32", 2 * 3 * 2 * 16 * 4)
+    assert executor.model_info == ModelInfo(512, 160, "float32", 2 * 3 * 2 * 16 * 4, 64)
     assert 0 < executor.available_kv_cache_bytes() <= 4 << 30
 
 

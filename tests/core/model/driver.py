@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
 from core.model.runner import ModelRunner
+from core.prompt_embeds import PromptEmbeds
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.sampling_params import SamplingParams
 
@@ -23,6 +24,7 @@ class Ask:
     num_nans: int = 0
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
+    embeds: PromptEmbeds | None = None
 
     @property
     def token_ids(self) -> list[int]:
@@ -79,7 +81,9 @@ class Driver:
             return
         self._known.add(ask.request_id)
         prompt, blocks = len(ask.prompt), list(ask.blocks)
-        new = NewRequest(ask.request_id, ask.token_ids, prompt, ask.params, ask.seed, blocks, ask.num_computed)
+        new = NewRequest(
+            ask.request_id, ask.token_ids, prompt, ask.params, ask.seed, blocks, ask.num_computed, ask.embeds
+        )
         work.new_requests.append(new)
 
 

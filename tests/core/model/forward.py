@@ -34,5 +34,5 @@ def logits_of(model: Model, token_ids: list[int], chunk: int = 512) -> Tensor:
     parts = []
     for start in range(0, len(token_ids), chunk):
         batch = StepBatch([Span(request, start, min(chunk, len(token_ids) - start))], cache)
-        parts.append(model.logits(model.forward(batch.token_ids, batch.positions, batch.attention)))
+        parts.append(model.logits(model.forward(model.embed(batch.token_ids), batch.positions, batch.attention)))
     return torch.cat(parts).float()

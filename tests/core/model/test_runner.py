@@ -10,8 +10,11 @@ from torch import Tensor
 
 from core.model.model import Attention, Model
 from core.model.runner import ModelRunner
+from core.prompt_embeds import PromptEmbeds
 from core.wire.sampling_params import SamplingParams
+from core.wire.tensor import Tensor as WireTensor
 from tests.core.model.driver import GREEDY, Ask, Driver
+from tests.core.model.forward import make_request
 from tests.core.model.tiny_model import TINY, random_tokens
 from tests.model_files import SMOLLM2_CASES
 
@@ -127,9 +130,12 @@ class PoisonedModel:
         self._model = model
         self.architecture, self.device, self.dtype = model.architecture, model.device, model.dtype
 
-    def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        is_poisoned = token_ids == self.POISON
-        return self._model.forward(token_ids, positions, _PoisonedAttention(attention, is_poisoned))
+    def embed(self, token_ids: Tensor) -> Tensor:
+        self._is_poisoned = token_ids == self.POISON
+        return self._model.embed(token_ids)
+
+    def forward(self, inputs: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        return self._model.forward(inputs, positions, _PoisonedAttention(attention, self._is_poisoned))
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._model.logits(hidden)
@@ -177,6 +183,73 @@ def test_what_a_block_held_before_never_shows(tiny: Model) -> None:
     driver.finish(poisoned)
     driver.run(again, 20)
     assert [ask.output for ask in again] == [ask.output for ask in expected]
+
+
+def rows_of(model: Model, prompt: list[int], is_token: Sequence[bool], dtype: str = "float32") -> PromptEmbeds:
+    """The model's own embeddings of ``prompt`` where ``is_token`` is false, zeros elsewhere."""
+    rows = model.embed(torch.tensor(prompt)).to(getattr(torch, dtype))
+    rows[torch.tensor(is_token)] = 0
+    array = (rows.view(torch.uint16) if dtype == "bfloat16" else rows).numpy()
+    read_only = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
+    return PromptEmbeds(WireTensor(read_only, dtype), np.array(is_token))
+
+
+def given_as_rows(model: Model, ask: Ask, every: int = 1) -> Ask:
+    """``ask``, its prompt given as rows but for each ``every``-th position, which is a token; 1 = rows alone."""
+    is_token = [every > 1 and position % every == 0 for position in range(len(ask.prompt))]
+    prompt = [token if known else 0 for token, known in zip(ask.prompt, is_token, strict=True)]
+    embeds = rows_of(model, ask.prompt, is_token)
+    return Ask(f"{ask.request_id} as rows, {every}", prompt, ask.params, ask.seed, embeds=embeds)
+
+
+@pytest.mark.parametrize("budget", [512, 9], ids=["whole-prompts", "chunks"])
+def test_the_models_own_embeddings_give_the_tokens_of_the_tokens(smollm2: Model, budget: int) -> None:
+    """As rows alone, and as every third position a token; beside each other and a prompt of tokens; greedy, seeded."""
+    runner = ModelRunner(smollm2)
+    by_token = [Ask("a", random_tokens(20, 49_152), GREEDY), seeded("b", 0)]
+    Driver(runner).run(by_token, 4)
+    by_row = [given_as_rows(smollm2, ask, every) for ask in by_token for every in (1, 3)]
+    Driver(runner).run([seeded("c", 1), *by_row], 4, budget)
+    assert [ask.output for ask in by_row] == [ask.output for ask in by_token for _ in range(2)]
+
+
+def test_rows_survive_a_preemption_and_a_cached_prefix(tiny: Model) -> None:
+    """Computed again in other blocks from the rows that were kept; or from the middle of the prompt on."""
+    expected = Ask("a", random_tokens(40, TINY.vocab_size), GREEDY)
+    Driver(ModelRunner(tiny)).run([expected], 24)
+    driver = Driver(ModelRunner(tiny))
+    resumed = given_as_rows(tiny, expected)
+    driver.run([resumed], 9)
+    driver.finish(resumed)
+    driver.run([Ask("b", random_tokens(20, TINY.vocab_size, 1), GREEDY)], 5)
+    driver.run([resumed], 24, budget=16)
+    warm = given_as_rows(tiny, expected, every=2)
+    warm.blocks, warm.num_computed = resumed.blocks[:2], 32
+    driver.run([warm], 24)
+    assert resumed.output == warm.output == expected.output
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_rows_of_every_type_are_read_as_what_they_are(tiny: Model, dtype: str) -> None:
+    """The same numbers in another type give the same tokens."""
+    rounded = rows_of(tiny, random_tokens(20, TINY.vocab_size), [False] * 20, dtype)
+    stored = torch.from_numpy(rounded.rows.array.copy())
+    exact = (stored.view(torch.bfloat16) if dtype == "bfloat16" else stored).float().numpy()
+    asks = [
+        Ask(name, [0] * 20, GREEDY, embeds=PromptEmbeds(rows, rounded.is_token))
+        for name, rows in (("rounded", rounded.rows), ("exact", WireTensor(exact)))
+    ]
+    Driver(ModelRunner(tiny)).run(asks, 8)
+    assert asks[0].output == asks[1].output
+
+
+def test_a_placeholder_is_not_penalized(tiny: Model) -> None:
+    """Rows are no tokens that were seen: a repetition penalty looks at the tokens of the prompt and at the output."""
+    prompt = random_tokens(20, TINY.vocab_size)
+    is_token = [position % 2 == 1 for position in range(20)]
+    request = make_request([*prompt, 5], num_prompt_tokens=20)
+    request.embeds = rows_of(tiny, prompt, is_token)
+    assert request.seen_token_ids.tolist() == [*prompt[1::2], 5]
 
 
 def test_a_step_without_tokens_only_forgets(tiny: Model) -> None:
