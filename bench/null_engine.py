@@ -23,6 +23,8 @@ from core.wire.messages import (
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 65_536
+MAX_NUM_SEQS = 65_536
+"""It says so because it must say a number: there is no limit."""
 _UTILITIES: dict[str, Any] = {
     "get_supported_tasks": ["generate"],
     "reset_mm_cache": None,
@@ -79,6 +81,8 @@ class NullEngine:
             vllm_version="0.25.1",
             kv_cache_size_tokens=NUM_BLOCKS * BLOCK_SIZE,
             kv_cache_max_concurrency=NUM_BLOCKS * BLOCK_SIZE / self._config.max_model_len,
+            max_num_seqs=MAX_NUM_SEQS,
+            max_num_batched_tokens=MAX_NUM_SEQS * self._config.max_model_len,
         )
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> NullRequest:

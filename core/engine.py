@@ -57,7 +57,9 @@ class EngineCore:
         self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
         self._utilities = Utilities(self.scheduler, executor)
         self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
-        self.ready_response = _make_ready_response(executor, num_blocks, cache_config.block_size, max_model_len)
+        self.ready_response = _make_ready_response(
+            executor, num_blocks, cache_config.block_size, max_model_len, scheduler_config
+        )
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> Request:
         """The checked request, the blocks of its prompt hashed. For the input thread. Raises RequestError."""
@@ -141,7 +143,7 @@ def count_blocks(executor: Executor, config: CacheConfig, max_num_seqs: int, max
 
 
 def _make_ready_response(
-    executor: Executor, num_blocks: int, block_size: int, max_model_len: int
+    executor: Executor, num_blocks: int, block_size: int, max_model_len: int, scheduler: SchedulerConfig
 ) -> EngineReadyResponse:
     """Sizes as vLLM computes them, over all ``num_blocks``, the null block included."""
     return EngineReadyResponse(
@@ -152,4 +154,6 @@ def _make_ready_response(
         vllm_version=VLLM_VERSION,
         kv_cache_size_tokens=num_blocks * block_size,
         kv_cache_max_concurrency=num_blocks * block_size / max_model_len,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
     )

@@ -14,6 +14,7 @@ import queue
 from typing import Any, NamedTuple
 
 from core.engine_interface import Engine
+from core.front_ends import FrontEnds
 from core.logs import ThrottledLog
 from core.replies import refusal, utility_failure
 from core.wire.codec import Decoder, WireError
@@ -38,11 +39,13 @@ class AddedRequest(NamedTuple):
 class Intake:
     """``take`` never raises: a message can end one request, never the thread."""
 
-    def __init__(self, engine: Engine, input_queue: InputQueue, output_queue: OutputQueue, num_clients: int) -> None:
+    def __init__(
+        self, engine: Engine, input_queue: InputQueue, output_queue: OutputQueue, front_ends: FrontEnds
+    ) -> None:
         self._engine = engine
         self._input_queue = input_queue
         self._output_queue = output_queue
-        self._num_clients = num_clients
+        self._front_ends = front_ends
         self._request_decoder = Decoder(EngineCoreRequest, "ADD")
         self._abort_decoder = Decoder(list[str], "ABORT")
         self._call_decoder = Decoder(UtilityCall, "UTILITY")
@@ -85,7 +88,9 @@ class Intake:
                 raise
             self._refuse(request_id, self._answerable(client_index, from_client), error)
         else:
-            self._preprocess(message, self._answerable(message.client_index, from_client))
+            client_index = self._answerable(message.client_index, from_client)
+            self._front_ends.hear_request(client_index, frames[0])
+            self._preprocess(message, client_index)
 
     def _preprocess(self, message: EngineCoreRequest, client_index: int) -> None:
         message.client_index = client_index
@@ -123,6 +128,6 @@ class Intake:
 
     def _answerable(self, client_index: int | None, from_client: int) -> int:
         """``client_index`` if there is such an output socket, else that of the client the message came from."""
-        if client_index is None or not 0 <= client_index < self._num_clients:
+        if client_index is None or not 0 <= client_index < len(self._front_ends):
             return from_client
         return client_index

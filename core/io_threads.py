@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import zmq
 
+from core.front_ends import FrontEnds
 from core.input_thread import InputThread
 from core.intake import Intake, OutputQueue
 from core.output_thread import LINGER_MS, OutputThread
@@ -27,6 +28,7 @@ class IOThreads:
         self,
         addresses: EngineAddresses,
         rank: int,
+        front_ends: FrontEnds,
         intake: Intake,
         output_queue: OutputQueue,
         on_unsendable: Callable[[list[str]], None],
@@ -36,7 +38,7 @@ class IOThreads:
         outputs = [_connect(self._context, zmq.PUSH, address) for address in addresses.outputs]
         identity = engine_identity(rank)
         inputs = [_connect(self._context, zmq.DEALER, address, identity) for address in addresses.inputs]
-        self._output = OutputThread(outputs, output_queue, rank, on_unsendable, on_death)
+        self._output = OutputThread(outputs, output_queue, front_ends, rank, on_unsendable, on_death)
         self._input = InputThread(inputs, intake, on_death)
 
     def start(self, ready_response: EngineReadyResponse) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import zmq
 
+from core.front_ends import FrontEnds
 from core.intake import OutputQueue
 from core.logs import ThrottledLog
 from core.replies import finish_reply, utility_failure
 from core.send_buffers import SendBuffers
-from core.wire.codec import Encoder
+from core.wire.codec import Encoder, Frame
 from core.wire.messages import ENGINE_CORE_DEAD, EngineCoreOutputs, FinishReason
+from core.wire.version import WireVersion, shaped_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class OutputThread:
         self,
         sockets: list[zmq.Socket[bytes]],
         output_queue: OutputQueue,
+        front_ends: FrontEnds,
         engine_index: int,
         on_unsendable: Callable[[list[str]], None],
         on_death: Callable[[str], None],
@@ -35,6 +38,7 @@ class OutputThread:
         self._sockets = sockets
         self._buffers = [SendBuffers() for _ in sockets]
         self._queue = output_queue
+        self._front_ends = front_ends
         self._engine_index = engine_index
         self._on_unsendable = on_unsendable
         self._on_death = on_death
@@ -85,7 +89,7 @@ class OutputThread:
         buffers = self._buffers[client_index]
         buffer = buffers.take()
         try:
-            document_and_arrays = self._encode(outputs, buffer)
+            document_and_arrays = self._encode(outputs, self._front_ends.version_of(client_index), buffer)
         except Exception as error:
             buffers.give_back(buffer)
             self._dropped.warning("dropped an output for client %d that cannot be sent: %s", client_index, error)
@@ -95,13 +99,13 @@ class OutputThread:
         self._sockets[client_index].send_multipart(frames, copy=False)
         buffers.lend(buffer, zmq.MessageTracker(*frames))
 
-    def _encode(self, outputs: EngineCoreOutputs, buffer: bytearray) -> list[bytes | bytearray | memoryview]:
+    def _encode(self, outputs: EngineCoreOutputs, version: WireVersion | None, buffer: bytearray) -> list[Frame]:
         try:
-            return self._encoder.encode_into(outputs, buffer)
+            return self._encoder.encode_into(shaped_outputs(outputs, version), buffer)
         except Exception as error:
             unsendable = self._replace_unsendable(outputs)
             logger.error("cannot send %s: %s", unsendable, error)
-            return self._encoder.encode_into(outputs, buffer)
+            return self._encoder.encode_into(shaped_outputs(outputs, version), buffer)
 
     def _replace_unsendable(self, outputs: EngineCoreOutputs) -> list[str]:
         """Put an error in place of each part that cannot be encoded; the ids of the requests this ended."""

@@ -29,30 +29,37 @@ import setproctitle
 
 from core.busy_loop import BusyLoop
 from core.engine_interface import Engine, EngineFactory
+from core.front_ends import FrontEnds
 from core.intake import InputQueue, Intake, OutputQueue
 from core.io_threads import IOThreads
 from core.output_thread import LINGER_MS
 from core.shutdown import CLEANUP_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
 from core.wire.handshake import CoreHandshake, HandshakeConfig
 from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, ParallelConfig, RequestType
+from core.wire.version import WireVersion, introduction
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ProcessConfig:
-    """``lifeline_fd``: read end of a pipe that ends with the gateway; None: nobody's end is this core's end."""
+    """``lifeline_fd``: read end of a pipe that ends with the gateway; None: nobody's end is this core's end.
+
+    ``wire_version`` None: that of each front end, once a request of it tells.
+    """
 
     handshake: HandshakeConfig
     shutdown_timeout_s: float = 0.0
     lifeline_fd: int | None = None
+    wire_version: WireVersion | None = None
 
 
 class EngineCoreProc:
     """One engine between its queues. ``run`` is the process's life; ``wake`` and ``fail`` may come from any thread."""
 
-    def __init__(self, handshake: HandshakeConfig, build_engine: EngineFactory, shutdown: Shutdown) -> None:
-        self._handshake = handshake
+    def __init__(self, config: ProcessConfig, build_engine: EngineFactory, shutdown: Shutdown) -> None:
+        self._handshake = config.handshake
+        self._wire_version = config.wire_version
         self._build_engine = build_engine
         self._shutdown = shutdown
         self._input_queue: InputQueue = queue.SimpleQueue()
@@ -94,10 +101,12 @@ class EngineCoreProc:
 
     @contextlib.contextmanager
     def _io_threads(self, engine: Engine, addresses: EngineAddresses) -> Iterator[IOThreads]:
-        intake = Intake(engine, self._input_queue, self._output_queue, len(addresses.outputs))
-        io = IOThreads(addresses, self._handshake.rank, intake, self._output_queue, self._abort, self.fail)
+        rank, version = self._handshake.rank, self._wire_version
+        front_ends = FrontEnds(len(addresses.outputs), version)
+        intake = Intake(engine, self._input_queue, self._output_queue, front_ends)
+        io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, self._abort, self.fail)
         try:
-            io.start(engine.ready_response)
+            io.start(introduction(engine.ready_response, version, rank, addresses.frontend_stats_publish_address))
             yield io
         finally:
             io.close(0 if self._shutdown.orphaned else LINGER_MS)
@@ -135,7 +144,7 @@ def run_engine_core(config: ProcessConfig, build_engine: EngineFactory) -> int:
     """The whole life of a core process: its exit code, 0 after a shutdown that was asked for."""
     setproctitle.setproctitle(f"sluicegate: EngineCore_{config.handshake.rank}")
     shutdown = Shutdown(config.shutdown_timeout_s, exit_by_force_after)
-    core = EngineCoreProc(config.handshake, build_engine, shutdown)
+    core = EngineCoreProc(config, build_engine, shutdown)
     ShutdownWatcher(shutdown, core.wake, config.lifeline_fd).start()
     try:
         core.run()

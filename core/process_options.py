@@ -9,6 +9,7 @@ import click
 from core.logs import LogFormat, configure_logging
 from core.process import ProcessConfig
 from core.wire.handshake import HandshakeConfig
+from core.wire.version import WireVersion
 
 CONTEXT_SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "SLUICEGATE",
@@ -43,6 +44,12 @@ _OPTIONS = [
         help="Inherited read end of a pipe; when it ends, so does this core.",
     ),
     option(
+        "--wire-version",
+        type=click.Choice(["auto", *(version.value for version in WireVersion)]),
+        default="auto",
+        help="Release of vLLM whose front ends this core serves; auto: each is known by its first request.",
+    ),
+    option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
         default="info",
@@ -64,6 +71,7 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         headless: bool,
         shutdown_timeout: float,
         lifeline_fd: int | None,
+        wire_version: str,
         log_level: str,
         log_format: LogFormat,
         **others: Any,
@@ -71,7 +79,8 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         configure_logging(log_level, log_format)
         address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
         handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
-        return command(process=ProcessConfig(handshake, shutdown_timeout, lifeline_fd), **others)
+        version = None if wire_version == "auto" else WireVersion(wire_version)
+        return command(process=ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version), **others)
 
     for add_option in reversed(_OPTIONS):
         with_process = add_option(with_process)

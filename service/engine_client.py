@@ -36,6 +36,7 @@ from core.wire.messages import (
     RequestType,
     UtilityCall,
 )
+from core.wire.version import WireVersion, shaped_request, version_of_core
 from service.engine_stats import EngineStats
 from service.errors import Unavailable
 from service.metrics.requests import RequestMetrics
@@ -80,6 +81,7 @@ class EngineClient:
         self._streams: dict[str, OutputStream] = {}
         self._utility_calls = UtilityCalls()
         self._encoder = Encoder()
+        self._wire_version = WireVersion.V0_25
         self._output_decoder = OutputDecoder()
         self._ready_decoder = Decoder(EngineReadyResponse)
         self._identity = engine_identity(0)
@@ -129,7 +131,7 @@ class EngineClient:
         try:
             for request in requests:
                 self._streams[request.request_id] = stream
-                self._send(RequestType.ADD, request)
+                self._send(RequestType.ADD, shaped_request(request, self._wire_version))
         except BaseException:
             self.close_stream(stream)
             raise
@@ -263,7 +265,10 @@ class EngineClient:
         if self.ready.done():
             return
         try:
-            self.ready.set_result(_checked(self._ready_decoder.decode(payload)))
+            response = _checked(self._ready_decoder.decode(payload))
+            self._wire_version = version_of_core(response)
+            self._output_decoder = OutputDecoder(self._wire_version)
+            self.ready.set_result(response)
         except WireError as error:
             self.lose_core(f"its ready response is none: {error}")
 

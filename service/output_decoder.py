@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from core.wire.codec import Decoder, Frame, WireError
-from core.wire.messages import EngineCoreOutput, EngineCoreOutputs
+from core.wire.codec import Frame, WireError
+from core.wire.messages import EngineCoreOutputs
+from core.wire.version import WireVersion, decoder_of_output, decoder_of_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -28,22 +29,23 @@ class _Head(msgspec.Struct, array_like=True):
 class OutputDecoder:
     """Decodes output messages; not thread-safe."""
 
-    def __init__(self) -> None:
-        self._message = Decoder(EngineCoreOutputs)
-        self._output = Decoder(EngineCoreOutput)
+    def __init__(self, version: WireVersion = WireVersion.V0_25) -> None:
+        """``version``: that of the core."""
+        self._decode_message = decoder_of_outputs(version)
+        self._decode_output = decoder_of_output(version)
         self._envelope = msgspec.msgpack.Decoder(_Envelope)
         self._head = msgspec.msgpack.Decoder(_Head)
 
     def decode(self, frames: Sequence[Frame]) -> EngineCoreOutputs:
         """The message in ``frames``. Raises WireError if any part of it is wrong."""
-        return self._message.decode(frames)
+        return self._decode_message(frames)
 
     def salvage(self, frames: Sequence[Frame]) -> tuple[EngineCoreOutputs, list[str]]:
         """What still decodes of a broken message, and the ids of the requests whose output does not."""
         salvaged, broken_ids = EngineCoreOutputs(), list[str]()
         for raw in self._raw_outputs(frames):
             try:
-                salvaged.outputs.append(self._output.decode([raw, *frames[1:]]))
+                salvaged.outputs.append(self._decode_output([raw, *frames[1:]]))
             except WireError as error:
                 logger.warning("broken output: %s", error)
                 broken_ids += self._request_id(raw)

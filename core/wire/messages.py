@@ -79,15 +79,20 @@ class LogprobsTensors(NamedTuple):
 
 
 class LoRARequest(msgspec.Struct, array_like=True, omit_defaults=True):
-    """The adapter a request runs with."""
+    """The adapter a request runs with. Also decodes as vLLM 0.33 lays it out: without ``tensorizer_config_dict``."""
 
     lora_name: str
     lora_int_id: int
     lora_path: str = ""
     base_model_name: str | None = None
-    tensorizer_config_dict: dict[str, Any] | None = None
+    tensorizer_config_dict: dict[str, Any] | bool | None = None
     load_inplace: bool = False
     is_3d_lora_weight: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tensorizer_config_dict, bool):
+            self.load_inplace, self.is_3d_lora_weight = self.tensorizer_config_dict, self.load_inplace
+            self.tensorizer_config_dict = None
 
 
 class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
@@ -285,3 +290,13 @@ class EngineReadyResponse(msgspec.Struct, kw_only=True):
     data_parallel_size: int = 1
     kv_cache_size_tokens: int | None = None
     kv_cache_max_concurrency: float | None = None
+    # What follows vLLM 0.33 asks for, and 0.25.1 ignores.
+    tensor_parallel_size: int | msgspec.UnsetType = msgspec.UNSET
+    pipeline_parallel_size: int | msgspec.UnsetType = msgspec.UNSET
+    decode_context_parallel_size: int | msgspec.UnsetType = msgspec.UNSET
+    data_parallel_rank: int | msgspec.UnsetType = msgspec.UNSET
+    max_num_seqs: int | msgspec.UnsetType = msgspec.UNSET
+    max_num_batched_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    instance_id: str | msgspec.UnsetType = msgspec.UNSET
+    supports_lora: bool | msgspec.UnsetType = msgspec.UNSET
+    max_loras: int | msgspec.UnsetType = msgspec.UNSET

@@ -50,6 +50,7 @@ CORE_KEYS = (
     "headless",
     "shutdown-timeout",
     "lifeline-fd",
+    "wire-version",
     "log-level",
     "log-format",
     "max-model-len",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from core.wire.version import WireVersion
 from service.cli.configurable import configurable
 from service.cli.engine_options import engine_options, spelled
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
@@ -41,6 +42,7 @@ def core_command(model_path: Path, settings: GatewaySettings, engine_flags: dict
     flags = {
         "max_model_len": settings.max_model_len,
         "shutdown_timeout": settings.limits.drain_timeout_s + _CORE_OUTLASTS_DRAIN_S,
+        "wire_version": WireVersion.V0_25.value,
         "log_level": settings.log_level,
         "log_format": settings.log_format,
         **engine_flags,

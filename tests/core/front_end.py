@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from core.wire.codec import Decoder, Encoder
+from core.wire.codec import Encoder
 from core.wire.handshake import engine_identity
 from core.wire.messages import (
     ENGINE_CORE_DEAD,
@@ -30,6 +30,7 @@ from core.wire.messages import (
     UtilityOutput,
 )
 from core.wire.sampling_params import SamplingParams
+from core.wire.version import WireVersion, decoder_of_outputs
 
 PATIENCE_S = 60
 """How long a test waits for what must come: far longer than it takes on a loaded machine."""
@@ -46,11 +47,18 @@ def make_request(request_id: str, client_index: int = 0, **params: Any) -> Engin
 class FrontEnd:
     """The handshake, and one pair of sockets per client. ``scheme``: ipc, below ``folder``, or tcp."""
 
-    def __init__(self, folder: Path, num_clients: int = 1, scheme: str = "ipc", rank: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        num_clients: int = 1,
+        scheme: str = "ipc",
+        rank: int = 0,
+        version: WireVersion = WireVersion.V0_25,
+    ) -> None:
         self._context = zmq.Context()
         self._folder = folder if scheme == "ipc" else None
         self._encoder = Encoder()
-        self._outputs_decoder = Decoder(EngineCoreOutputs)
+        self._decode_outputs = decoder_of_outputs(version)
         self._received: dict[str, list[EngineCoreOutput]] = defaultdict(list)
         self._answers: dict[int, UtilityOutput] = {}
         self.identity = engine_identity(rank)
@@ -113,7 +121,7 @@ class FrontEnd:
         """The next message, which is also kept by what it is about."""
         frames = self.outputs[client_index].recv_multipart()
         assert frames != [ENGINE_CORE_DEAD]
-        message = self._outputs_decoder.decode(frames)
+        message = self._decode_outputs(frames)
         for output in message.outputs:
             self._received[output.request_id].append(output)
         if message.utility_output is not None:
@@ -124,7 +132,7 @@ class FrontEnd:
         """Everything up to ENGINE_CORE_DEAD."""
         before = []
         while (frames := self.outputs[client_index].recv_multipart()) != [ENGINE_CORE_DEAD]:
-            before.append(self._outputs_decoder.decode(frames))
+            before.append(self._decode_outputs(frames))
         return before
 
     def receive_first(self, request_id: str, client_index: int = 0) -> EngineCoreOutput:

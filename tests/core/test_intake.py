@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.null_engine import NullEngine, NullEngineConfig
+from core.front_ends import FrontEnds
 from core.intake import AddedRequest, InputQueue, Intake, OutputQueue
 from core.wire.codec import Encoder
 from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, FinishReason, RequestType, UtilityCall
@@ -26,7 +27,7 @@ class Desk:
         self.engine = engine or NullEngine(NullEngineConfig(max_model_len=100))
         self.input_queue: InputQueue = queue.SimpleQueue()
         self.output_queue: OutputQueue = queue.SimpleQueue()
-        self.intake = Intake(self.engine, self.input_queue, self.output_queue, NUM_CLIENTS)
+        self.intake = Intake(self.engine, self.input_queue, self.output_queue, FrontEnds(NUM_CLIENTS))
 
     def take(self, *frames: bytes, from_client: int = 2) -> None:
         self.intake.take(from_client, list(frames))

@@ -16,6 +16,7 @@ import pytest
 import zmq
 
 from bench.null_engine import NullEngine
+from core.front_ends import FrontEnds
 from core.input_thread import InputThread
 from core.intake import Intake, OutputQueue
 from core.io_threads import IOThreads
@@ -43,10 +44,12 @@ class Threads:
         self.unsendable: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self.deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
         inputs, outputs = front_end.inputs, front_end.outputs
+        self.front_ends = FrontEnds(len(inputs))
         self.io = IOThreads(
             EngineAddresses([address_of(s) for s in inputs], [address_of(s) for s in outputs]),
             0,
-            Intake(self.engine, self.input_queue, self.output_queue, len(outputs)),
+            self.front_ends,
+            Intake(self.engine, self.input_queue, self.output_queue, self.front_ends),
             self.output_queue,
             self.unsendable.put,
             self.deaths.put,
@@ -174,7 +177,7 @@ class StoppedIntake(Intake):
     """At its first message it waits until every socket holds another one and its thread has been asked to stop."""
 
     def __init__(self, sockets: list[zmq.Socket[bytes]]) -> None:
-        super().__init__(NullEngine(), queue.SimpleQueue(), queue.SimpleQueue(), len(sockets))
+        super().__init__(NullEngine(), queue.SimpleQueue(), queue.SimpleQueue(), FrontEnds(len(sockets)))
         self.thread = InputThread(sockets, self, lambda _reason: None)
         self.is_stopping = threading.Event()
         self.taken: list[int] = []
@@ -228,9 +231,9 @@ def test_death_of_the_input_thread(front_end: FrontEnd) -> None:
     threads.io.close()
     deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
     outputs: OutputQueue = queue.SimpleQueue()
-    intake = NoIntake(threads.engine, queue.SimpleQueue(), outputs, 1)
+    intake = NoIntake(threads.engine, queue.SimpleQueue(), outputs, FrontEnds(1))
     addresses = EngineAddresses([address_of(front_end.inputs[0])], [address_of(front_end.outputs[0])])
-    io = IOThreads(addresses, 1, intake, outputs, lambda _ids: None, deaths.put)
+    io = IOThreads(addresses, 1, threads.front_ends, intake, outputs, lambda _ids: None, deaths.put)
     io.start(threads.engine.ready_response)
     identity, _ = front_end.inputs[0].recv_multipart()
     front_end.inputs[0].send_multipart([identity, b"\x00", msgspec.msgpack.encode(None)])

@@ -4,13 +4,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
 
-from core.wire.messages import EventType, FinishReason
-from tests.core.front_end import CoreProcess, FrontEnd
+from core.wire.messages import EventType, FinishReason, RequestType
+from core.wire.version import WireVersion
+from tests.core.front_end import CoreProcess, FrontEnd, make_request
 from tests.core.wire.recorded import recording
 
 ENDLESS = 8000
@@ -106,6 +108,42 @@ def test_clients_get_their_own_outputs(two_clients: FrontEnd) -> None:
             assert len(outputs[request_id]) == 2
 
 
+def test_each_front_end_is_served_in_its_version(tmp_path: Path) -> None:
+    """One core, three front ends: of 0.25, of 0.33, and one that does not tell; each gets the arrays it can read."""
+    with FrontEnd(tmp_path, num_clients=3) as front_end, CoreProcess(front_end.address):
+        front_end.accept()
+        for client_index, num_elements in enumerate((20, 22, 12)):
+            request = plain(make_request(f"r{client_index}", client_index))
+            front_end.send(
+                RequestType.ADD.value,
+                msgspec.msgpack.encode([*request, None, None][:num_elements]),
+                client_index=client_index,
+            )
+        firsts = [msgspec.msgpack.decode(front_end.outputs[i].recv()) for i in range(3)]
+        assert [(len(message), len(message[1][0])) for message in firsts] == [(8, 13), (8, 14), (8, 9)]
+        assert firsts[0][1][0][10]["num_prompt_tokens"] == firsts[1][1][0][11]["num_prompt_tokens"] == 5
+
+
+@pytest.mark.parametrize(("arguments", "version"), [((), "0.25.1"), (("--wire-version", "0.33"), "0.33.0")])
+def test_introduction(front_end: FrontEnd, arguments: tuple[str, ...], version: str) -> None:
+    """A core says which release it speaks as, and all that either requires; each start is another instance."""
+    instances = set()
+    for _ in range(2):
+        with CoreProcess(front_end.address, *arguments):
+            front_end.receive_hello()
+            front_end.send_init()
+            said = front_end.receive_ready_response()
+            assert said.vllm_version == version
+            assert msgspec.UNSET not in msgspec.structs.astuple(said)
+            instances.add(said.instance_id)
+            front_end.receive_hello()
+    assert len(instances) == 2
+
+
+def plain(message: object) -> list[Any]:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+
+
 def test_abort_is_not_answered(front_end: FrontEnd) -> None:
     """An aborted request has no further output, just the statistics; unknown ids are ignored."""
     with CoreProcess(front_end.address, "--tokens-per-second", "20"):
@@ -122,12 +160,20 @@ def test_abort_is_not_answered(front_end: FrontEnd) -> None:
         assert front_end.receive().outputs[0].request_id == "b"
 
 
-@pytest.mark.parametrize("name", ["py_add_chat_stream", "rs_add_chat", "rs33_add", "own_add_short"])
-def test_genuine_requests_are_served(front_end: FrontEnd, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("py_add_chat_stream", WireVersion.V0_25),
+        ("rs_add_chat", WireVersion.V0_25),
+        ("rs33_add", WireVersion.V0_33),
+        ("own_add_short", WireVersion.V0_25),
+    ],
+)
+def test_genuine_requests_are_served(tmp_path: Path, name: str, version: WireVersion) -> None:
     """Requests of 20, 22 and 9 elements, as genuine front ends sent them, are answered."""
     recorded = recording(name)
     request_id, max_tokens = recorded.decoded[0][0], recorded.decoded[0][3]["max_tokens"]
-    with CoreProcess(front_end.address):
+    with FrontEnd(tmp_path, version=version) as front_end, CoreProcess(front_end.address):
         front_end.accept()
         front_end.send(recorded.head[-1], *recorded.frames)
         assert len(front_end.receive_until_finished(request_id)[request_id]) == max_tokens

@@ -60,11 +60,15 @@ class FakeCore:
         self._output.connect(addresses.outputs[0])
         self.send_input(ready_payload or msgspec.msgpack.encode(self.ready))
 
-    async def receive(self) -> tuple[RequestType, Any]:
-        """The next message from the gateway."""
+    async def receive_frames(self) -> tuple[RequestType, list[bytes]]:
+        """The next message from the gateway, as it came."""
         async with asyncio.timeout(10):
             kind, *frames = await self._inbox.recv_multipart()
-        request_type = RequestType(kind)
+        return RequestType(kind), frames
+
+    async def receive(self) -> tuple[RequestType, Any]:
+        """The next message from the gateway."""
+        request_type, frames = await self.receive_frames()
         return request_type, self._decoders[request_type].decode(frames)
 
     async def receive_add(self) -> EngineCoreRequest:

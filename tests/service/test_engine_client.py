@@ -14,11 +14,13 @@ from core.wire.messages import (
     EngineCoreRequest,
     EventType,
     FinishReason,
+    PrefillStats,
     PrefixCacheStats,
     RequestType,
     SchedulerStats,
 )
 from core.wire.sampling_params import SamplingParams
+from core.wire.version import WireVersion, introduction, shaped_outputs
 from service.engine_client import EngineClient
 from service.errors import Unavailable
 from service.utility_calls import UtilityError
@@ -187,6 +189,22 @@ async def test_core_whose_ready_response_is_none_is_lost_at_once(
         async with asyncio.timeout(10):
             assert cause in await client.lost
     assert not client.ready.done()
+
+
+async def test_core_of_the_newer_wire(client: EngineClient) -> None:
+    """A core that introduces itself as vLLM 0.33 is written to and read in its own layout: nobody needs to say so."""
+    async with FakeCore(introduction(READY, WireVersion.V0_33, rank=0, dp_stats_address=None)) as core:
+        core.connect(client.addresses)
+        await asyncio.wait_for(asyncio.shield(client.ready), 10)
+        stream = client.add([a_request("a")])
+        _, frames = await core.receive_frames()
+        assert len(msgspec.msgpack.decode(frames[0])) == 22
+        output = EngineCoreOutput("a", [7], prefill_stats=PrefillStats(3, 3), num_nans_in_logits=1)
+        message = shaped_outputs(EngineCoreOutputs(outputs=[output]), WireVersion.V0_33)
+        core.send_frames([msgspec.msgpack.encode(message)])
+        (received,) = await stream.next()
+        assert received.prefill_stats == PrefillStats(3, 3)
+        assert received.num_nans_in_logits == 1
 
 
 async def test_silent_death_is_noticed(client: EngineClient) -> None:

@@ -13,6 +13,7 @@ from core.wire.messages import (
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
+    EngineReadyResponse,
     FinishReason,
     RequestType,
     UtilityOutput,
@@ -20,7 +21,11 @@ from core.wire.messages import (
 from core.wire.tensor import Tensor
 from tests.core.wire.recorded import Recording, raw_frame, recording, recordings
 
-GENUINE_PYTHON = [found for found in recordings() if found.name.startswith(("core_", "py_"))]
+GENUINE_PYTHON = [
+    found
+    for found in recordings()
+    if found.name.startswith(("core_", "py_")) and found.message_type is not EngineReadyResponse
+]
 
 
 @pytest.mark.parametrize("recorded", recordings(), ids=str)
@@ -38,6 +43,13 @@ def test_encodes_to_the_genuine_bytes(recorded: Recording) -> None:
     """A decoded message of the genuine Python programs encodes to the very frames they sent."""
     message = Decoder(recorded.message_type).decode(recorded.frames)
     assert [bytes(frame) for frame in Encoder().encode(message)] == recorded.frames
+
+
+def test_ready_response_has_the_genuine_keys() -> None:
+    """What a genuine core says of itself is kept, and nothing is added to it."""
+    (payload,) = recording("core_ready_response").frames
+    again = Encoder().encode(Decoder(EngineReadyResponse).decode([payload]))[0]
+    assert msgspec.msgpack.decode(again) == msgspec.msgpack.decode(payload)
 
 
 def test_core_dead_is_the_recorded_frame() -> None:

@@ -26,6 +26,7 @@ def test_core_command() -> None:
     assert command[5:] == (
         "--max-model-len=64",
         "--shutdown-timeout=40.0",
+        "--wire-version=0.25",
         "--log-level=debug",
         "--log-format=json",
         "--block-size=8",
