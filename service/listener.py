@@ -1,11 +1,12 @@
 """A gRPC server and the addresses it listens on."""
 
-import socket
 from collections.abc import Iterable
 
 import grpc
 
+from core.wire.socket_file import SocketFile, check_free
 from service.config import socket_path
+from service.port import check_port
 from service.servicers.edge import ErrorEdge
 
 MAX_RECEIVE_BYTES = 16 * 2**20
@@ -40,26 +41,36 @@ class Listener:
         """``interceptors`` come before the edge where errors become statuses."""
         self.server = grpc.aio.server(interceptors=[*interceptors, ErrorEdge()], options=[*_OPTIONS, *options])
         self.addresses: list[str] = []
+        self._files: list[SocketFile] = []
 
     def bind(self, address: str) -> None:
         """Listen on ``HOST:PORT`` (port 0 = any) or ``unix:/PATH``. Raises ListenError if that is not possible."""
         if address.startswith("unix:"):
-            _check_unix_socket_is_free(address)
+            self._bind_file(address)
+            return
         try:
+            check_port(address)
             port = self.server.add_insecure_port(address)
-        except RuntimeError as error:
-            why = "can its folder be written" if address.startswith("unix:") else "is it in use, or of another host"
-            raise ListenError(f"cannot listen on {address}: {why}?") from error
-        host = address.rpartition(":")[0]
-        self.addresses.append(address if address.startswith("unix:") else f"{host}:{port}")
+        except (OSError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is it in use, or of another host?"
+            raise ListenError(f"cannot listen on {address}: {why}") from error
+        self.addresses.append(f"{address.rpartition(':')[0]}:{port}")
 
+    async def stop(self, grace_s: float) -> None:
+        """Take no new call, let those that run go on for so long, and leave no socket behind."""
+        await self.server.stop(grace_s)
+        for file in self._files:
+            file.remove()
 
-def _check_unix_socket_is_free(address: str) -> None:
-    """gRPC would take the path away from a server that listens on it."""
-    with socket.socket(socket.AF_UNIX) as probe:
+    def _bind_file(self, address: str) -> None:
+        path = socket_path(address)
         try:
-            is_taken = probe.connect_ex(socket_path(address)) == 0
-        except (OSError, ValueError) as error:
-            raise ListenError(f"cannot listen on {address}: {error}") from error
-    if is_taken:
-        raise ListenError(f"cannot listen on {address}: another process does")
+            check_free(path)
+            self.server.add_insecure_port(address)
+        except OSError as error:
+            raise ListenError(f"cannot listen on {address}: {error.strerror}") from error
+        except RuntimeError as error:
+            raise ListenError(f"cannot listen on {address}: can its folder be written?") from error
+        # gRPC removes it with a server that was started, but not with one that could not be.
+        self._files.append(SocketFile(path))
+        self.addresses.append(address)

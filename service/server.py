@@ -182,12 +182,13 @@ class GatewayServer:
         inference = InferenceServicer(self._gate, TextThreads(self._config.limits.max_queued_requests))
         add_public_services(self._public.server, inference, self._health)
         add_admin_services(self._admin.server, control, self._health)
+        for listener in (self._public, self._admin):
+            self._resources.push_async_callback(listener.stop, _STOP_GRACE_S)
         for address in self._config.listen.grpc_addresses:
             self._public.bind(address)
         self._admin.bind(self._config.listen.admin_address)
         for listener in (self._public, self._admin):
             await listener.server.start()
-            self._resources.push_async_callback(listener.server.stop, _STOP_GRACE_S)
         if self._config.listen.metrics_address:
             await self._metrics.start(self._config.listen.metrics_address)
             self._resources.push_async_callback(self._metrics.stop)

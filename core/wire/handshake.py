@@ -24,6 +24,7 @@ import zmq.asyncio
 
 from core.wire.codec import MAX_ERROR_CHARS, Decoder, WireError
 from core.wire.messages import EngineAddresses, EngineHello, EngineInit, ParallelConfig
+from core.wire.socket_file import SocketFile, check_free
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class HandshakeServer:
         num_local_engines: int = 0,
         parallel_config: ParallelConfig | None = None,
     ) -> None:
-        """Bind ``address`` (ipc, or tcp with port 0 = any). Raises HandshakeError if that fails."""
+        """Bind ``address`` (ipc, or tcp with port 0 = any). Raises HandshakeError if that fails, or another listens."""
         self._init = msgspec.msgpack.encode(EngineInit(addresses, parallel_config or ParallelConfig()))
         self._group_hash: str | None = None
         self._num_engines = num_engines
@@ -156,6 +157,7 @@ class HandshakeServer:
         self._last_ignored: str | None = None
         self._decoder = Decoder(EngineHello)
         self._socket = context.socket(zmq.ROUTER)
+        self._file: SocketFile | None = None
         self._bind(address)
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         """Where engines connect: with the real port."""
@@ -179,16 +181,23 @@ class HandshakeServer:
     def close(self) -> None:
         """Stop listening. May be called twice."""
         self._socket.close(linger=0)
+        if self._file is not None:
+            self._file.remove()
 
     def _bind(self, address: str) -> None:
         # A restarted engine comes back under the same identity, maybe before its old connection is known to be gone.
         self._socket.router_handover = True
         self._socket.ipv6 = "[" in address
+        path = address.removeprefix("ipc://")
+        is_file = path != address and path[0] not in "@*"
         try:
+            if is_file:
+                check_free(path)
             self._socket.bind(address)
-        except zmq.ZMQError as error:
+        except (OSError, zmq.ZMQError) as error:
             self.close()
-            raise HandshakeError(f"cannot listen at {address}: {error}") from error
+            raise HandshakeError(f"cannot listen at {address}: {error.strerror}") from error
+        self._file = SocketFile(path) if is_file else None
 
     def _pending(self) -> str:
         """The engines that are not ready and how far they have come; empty when all are."""

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.listener import ListenError
+from service.port import check_port
 
 _PATH = b"/metrics"
 _TIMEOUT_S = 10.0
@@ -33,6 +34,7 @@ class MetricsEndpoint:
         """Listen on ``HOST:PORT``, port 0 = any. Raises ListenError if that is not possible."""
         host, _, port = address.rpartition(":")
         try:
+            check_port(address)
             self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
         except OSError as error:
             raise ListenError(f"cannot listen on {address} for metrics: {error.strerror or error}") from error

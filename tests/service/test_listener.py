@@ -1,6 +1,9 @@
 """gRPC servers on real addresses."""
 
 import asyncio
+import os
+import socket
+from tempfile import TemporaryDirectory
 
 import grpc
 import pytest
@@ -46,3 +49,34 @@ async def test_frequent_pings_are_tolerated(gateway: GatewayServer) -> None:
         await watch.read()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(watch.read(), 4.5)
+
+
+async def test_a_taken_port_is_named() -> None:
+    """A name of which one address is taken is refused, with the address, and gRPC is not asked."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listener = Listener()
+        with pytest.raises(ListenError, match=rf"^cannot listen on localhost:{port}: .* in use \(127.0.0.1:{port}\)$"):
+            listener.bind(f"localhost:{port}")
+        assert listener.addresses == []
+        await listener.stop(0)
+
+
+async def test_files_of_sockets() -> None:
+    """A live socket is not taken over, a stale one is; none is left, whether the server was started or not."""
+    with TemporaryDirectory(prefix="sg") as folder:
+        address = f"unix:{folder}/s"
+        for is_started in (False, True):
+            listener, second = Listener(), Listener()
+            socket.socket(socket.AF_UNIX).bind(f"{folder}/s")
+            listener.bind(address)
+            if is_started:
+                await listener.server.start()
+                with pytest.raises(ListenError, match=f"^cannot listen on {address}: another process does$"):
+                    second.bind(address)
+            await second.stop(0)
+            assert os.path.exists(f"{folder}/s")
+            await listener.stop(0)
+            assert not os.path.exists(f"{folder}/s")
+        with pytest.raises(ListenError, match="a file that is no socket is there"):
+            second.bind(f"unix:{folder}")

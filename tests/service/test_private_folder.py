@@ -48,3 +48,33 @@ def test_no_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         private_folder(),
     ):
         pass
+
+
+def forsake(folder: Path) -> Path:
+    """A folder as a killed process leaves it."""
+    folder.mkdir(mode=0o700)
+    (folder / "lock").touch()
+    (folder / "requests").touch()
+    return folder
+
+
+def test_what_the_killed_leave_is_swept(place: Path) -> None:
+    """The next to start removes it, and nothing of those who live, however many there are."""
+    forsaken = forsake(place / "sluicegate-12345678")
+    with private_folder() as first, private_folder() as second:
+        assert not forsaken.exists()
+        assert sorted(place.iterdir()) == sorted([first, second])
+        assert second.is_dir()
+
+
+def test_what_is_not_ours_stays(place: Path) -> None:
+    """Neither folders without a lock, which may be just being made, nor other names, nor what a link leads to."""
+    (place / "sluicegate-unlocked").mkdir()
+    others = forsake(place / "other-12345678"), forsake(place / "sluicegate-123456789")
+    (place / "sluicegate-abcdefgh").symlink_to(others[0])
+    (place / "sluicegate-1234567a").touch()
+    (place / "sluicegate-00000000").mkdir()
+    before = sorted(place.rglob("*"))
+    with private_folder():
+        pass
+    assert sorted(place.rglob("*")) == before

@@ -1,6 +1,7 @@
 """The gateway as a process with a core process under it: start, drain, death, and what they leave behind."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -270,6 +271,28 @@ async def test_port_in_use(byte_model: ModelFiles, short_folder: Path) -> None:
             assert f"cannot listen on {address}" in gateway.log
             assert "core started" not in gateway.log
             assert gateway.leftovers() == []
+
+
+async def test_a_handshake_belongs_to_who_lives(byte_model: ModelFiles, short_folder: Path) -> None:
+    """While a gateway waits at a socket no other gets it; when it was killed the next one does, and sweeps up."""
+    address = f"ipc://{short_folder}/handshake"
+    folder = short_folder / "tmp"
+    folder.mkdir()
+    async with GatewayProcess(byte_model, folder, [address]) as first:
+        await first.until_logged("waiting for a core")
+        async with GatewayProcess(byte_model, folder, [address]) as second:
+            assert await second.exit_code() == 1
+            assert f"cannot listen at {address}: another process does" in second.log
+        first.send_signal(signal.SIGKILL)
+        await first.exit_code()
+        assert len(first.leftovers()) == 1
+        async with GatewayProcess(byte_model, folder, [address]) as third:
+            await third.until_logged("waiting for a core")
+            assert len(third.leftovers()) == 1
+            third.send_signal(signal.SIGTERM)
+            assert await third.exit_code() == 1
+            assert third.leftovers() == []
+    assert os.listdir(short_folder) == ["tmp"]
 
 
 async def test_temporary_folder_with_a_long_path(byte_model: ModelFiles, short_folder: Path) -> None:
