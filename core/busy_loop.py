@@ -29,17 +29,23 @@ class BusyLoop:
         self._input_queue = input_queue
         self._output_queue = output_queue
         self._shutdown = shutdown
+        self._unanswered: dict[int, UtilityCall] = {}
 
     def run(self) -> None:
-        """Return when a shutdown is complete. Any exception is fatal."""
-        while self._handle_shutdown():
-            self._process_input_queue()
-            self._process_engine_step()
+        """Return when a shutdown is complete. Any exception is fatal; who waits for a call's answer is told first."""
+        try:
+            while self._handle_shutdown():
+                self._process_input_queue()
+                self._process_engine_step()
+        except Exception:
+            self._fail_calls("the engine died")
+            raise
 
     def finish(self) -> None:
         """End what is left, once no more input can come: everything accepted gets its final output."""
         self._take_waiting_input()
         self._abort_all()
+        self._fail_calls("Server shutting down")
 
     def _handle_shutdown(self) -> bool:
         """Whether the loop goes on."""
@@ -111,15 +117,26 @@ class BusyLoop:
             self._reply(call.client_index, utility_failure(call.call_id, str(error)))
             return
         if isinstance(result, Future):
+            self._unanswered[id(call)] = call
             result.add_done_callback(lambda future: self._reply_with(call, future))
         else:
             self._reply(call.client_index, utility_reply(call.call_id, result))
 
     def _reply_with(self, call: UtilityCall, future: "Future[Any]") -> None:
-        """Answer ``call`` with a completed ``future``; from the thread that completed it."""
+        """Answer ``call`` with a completed ``future``, unless it has failed already."""
+        if self._unanswered.pop(id(call), None) is None:
+            return
         error = future.exception()
         answer = utility_failure(call.call_id, str(error)) if error else utility_reply(call.call_id, future.result())
         self._reply(call.client_index, answer)
+
+    def _fail_calls(self, reason: str) -> None:
+        """Answer the calls whose result will not come any more, and those that nobody has looked at yet."""
+        waiting = [self._input_queue.get() for _ in range(self._input_queue.qsize())]
+        calls = [payload for kind, payload in waiting if kind is RequestType.UTILITY]
+        for call in (*self._unanswered.values(), *calls):
+            self._reply(call.client_index, utility_failure(call.call_id, reason))
+        self._unanswered.clear()
 
     def _abort_all(self) -> None:
         outputs = self._engine.abort_all()

@@ -81,6 +81,11 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 )
 @option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N.")
 @option("--seed", type=int, default=ModelConfig.seed, help="Mixed into the draws of requests that bring no seed.")
+@option(
+    "--profile-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where a front end may have profiles of the model written. Default: it may not.",
+)
 def command(
     model: Path,
     process: ProcessConfig,
@@ -94,6 +99,7 @@ def command(
     quantization: str,
     device: str,
     seed: int,
+    profile_dir: Path | None,
 ) -> None:
     """Run an engine core with MODEL, a .gguf file or a folder, for the front end at the given address.
 
@@ -106,7 +112,11 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed)
-    sys.exit(run_engine_core(process, functools.partial(load_engine, model_config, cache, scheduler)))
+    sys.exit(
+        run_engine_core(
+            process, functools.partial(load_engine, model_config, cache, scheduler, profile_dir=profile_dir)
+        )
+    )
 
 
 def load_engine(
@@ -115,12 +125,13 @@ def load_engine(
     scheduler: SchedulerConfig,
     _parallel_config: ParallelConfig,
     on_failure: Callable[[], None],
+    profile_dir: Path | None = None,
 ) -> "EngineCore":
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
     from core.engine import EngineCore
     from core.executor.in_process import InProcessExecutor
 
-    executor = InProcessExecutor.load(model)
+    executor = InProcessExecutor.load(model, profile_dir)
     executor.on_failure(on_failure)
     max_model_len = model.max_model_len or executor.model_info.max_model_len
     try:

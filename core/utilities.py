@@ -4,27 +4,36 @@ Named and typed as vLLM's EngineCore has them, because genuine front ends call t
 """
 
 import inspect
+import reprlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 import msgspec
 
 from core.executor.interface import Executor, SchedulerOutput
+from core.pauses import Pauses
 from core.scheduler import PauseMode, Scheduler
+from core.sleep import Sleep, WakeTag
+from core.wire.messages import LoRARequest
+
+_shortened = reprlib.Repr()
+_shortened.maxstring = _shortened.maxother = 100
 
 
 class UtilityError(Exception):
     """A utility call that failed; the text is for the caller."""
 
     def __init__(self, method: str, cause: object) -> None:
-        super().__init__(f"Call to {method} method failed: {cause}")
+        super().__init__(f"Call to {method[:100]} method failed: {cause}")
 
 
 class Utilities:
     """The methods named in ``METHODS``, called by the busy loop between steps."""
 
     METHODS = (
+        "add_lora",
+        "collective_rpc",
         "execute_dummy_batch",
         "get_kv_cache_group_metadata",
         "get_supported_tasks",
@@ -32,39 +41,43 @@ class Utilities:
         "is_sleeping",
         "list_loras",
         "pause_scheduler",
+        "pin_lora",
+        "profile",
+        "remove_lora",
         "reset_encoder_cache",
         "reset_mm_cache",
         "reset_prefix_cache",
         "resume_scheduler",
+        "sleep",
+        "wake_up",
     )
 
     def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
         self._scheduler = scheduler
         self._executor = executor
-        self._pauses: list[tuple[Future[None], bool]] = []
+        self._pauses = Pauses(scheduler)
+        self._sleep = Sleep(scheduler, executor, self._pauses)
 
     def call(self, method: str, args: list[Any]) -> Any:
         """The result of ``method(*args)``, or a Future of it. Raises UtilityError, and nothing else."""
         if method not in self.METHODS:
-            raise UtilityError(method, f"unknown method {method!r}, must be one of {', '.join(self.METHODS)}")
+            unknown = f"unknown method {_shortened.repr(method)}, must be one of {', '.join(self.METHODS)}"
+            raise UtilityError(method, unknown)
         function = getattr(self, method)
         try:
-            return function(*_convert(function, args))
+            result = function(*_convert(function, args))
         except Exception as error:
             raise UtilityError(method, error) from error
+        return _named_after(method, result) if isinstance(result, Future) else result
 
     @property
     def is_pausing(self) -> bool:
-        """Whether a pause is not answered yet."""
-        return bool(self._pauses)
+        """Whether a pause, or a sleep, is not answered yet."""
+        return self._pauses.is_pausing
 
     def settle_pauses(self) -> None:
         """Answer the pauses. Called when there is no work, and all outputs of earlier steps are on their way."""
-        pauses, self._pauses = self._pauses, []
-        for future, clear_cache in pauses:
-            if clear_cache:
-                self._scheduler.reset_prefix_cache(reset_running_requests=True)
-            future.set_result(None)
+        self._pauses.settle()
 
     def get_supported_tasks(self) -> list[str]:
         return ["generate"]
@@ -72,9 +85,6 @@ class Utilities:
     def get_kv_cache_group_metadata(self) -> list[dict[str, Any]]:
         block_size = self._scheduler.kv_cache.block_size
         return [{"group_idx": 0, "kind": "full_attention", "block_size": block_size, "sliding_window": None}]
-
-    def list_loras(self) -> list[int]:
-        return []
 
     def reset_mm_cache(self) -> None:
         """Nothing to do: there is no multimodal input."""
@@ -88,27 +98,85 @@ class Utilities:
 
     def execute_dummy_batch(self) -> None:
         """An empty step."""
+        self._sleep.check_awake()
         self._executor.execute_model(SchedulerOutput([], [], {}, [])).result()
-
-    def is_sleeping(self) -> bool:
-        """As vLLM has it, a paused engine counts as asleep."""
-        return self.is_scheduler_paused()
 
     def is_scheduler_paused(self) -> bool:
         return self._scheduler.is_paused
 
     def pause_scheduler(self, mode: PauseMode = "abort", clear_cache: bool = True) -> Future[None]:
         """Stop, answered once idle: "abort" everything, "wait" for what runs, or "keep" it frozen."""
-        self._scheduler.pause(mode)
-        future: Future[None] = Future()
-        self._pauses.append((future, clear_cache))
-        return future
+        return self._pauses.pause(mode, self._clear_caches if clear_cache else lambda: None)
 
     def resume_scheduler(self) -> None:
-        self._scheduler.resume()
-        pauses, self._pauses = self._pauses, []
-        for future, _ in pauses:
-            future.set_exception(UtilityError("pause_scheduler", "resumed before the engine was idle"))
+        """Schedule again, unless asleep. Pauses that were not answered yet fail."""
+        self._sleep.check_awake()
+        self._pauses.resume()
+
+    def sleep(self, level: int = 1, mode: PauseMode = "abort") -> Future[None]:
+        """Pause; from level 1 on, free the memory of weights and KV cache too. Answered when that is done."""
+        return self._sleep.sleep(level, mode)
+
+    def wake_up(self, tags: list[WakeTag] | None = None) -> None:
+        """Take back the memory of ``tags``, None = all; schedule again once nothing is asleep any more."""
+        self._sleep.wake_up(tags)
+
+    def is_sleeping(self) -> bool:
+        """As vLLM has it, a paused engine counts as asleep."""
+        return self._scheduler.is_paused or self._sleep.is_asleep
+
+    def profile(
+        self,
+        is_start: bool = True,
+        prefix: str | None = None,
+        delay_iterations: int | None = None,
+        max_iterations: int | None = None,
+        profiler_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Start or end a profile of the steps. Newer front ends send all five arguments, the last one empty."""
+        if profiler_kwargs:
+            raise ValueError(f"profiler_kwargs must be empty, got {_shortened.repr(profiler_kwargs)}")
+        if is_start:
+            self._executor.start_profile(prefix, delay_iterations or 0, max_iterations)
+        else:
+            self._executor.stop_profile()
+
+    def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: list[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        """What each worker answers. They have their own list of what may be called."""
+        return self._executor.collective_rpc(method, timeout, args or [], kwargs or {})
+
+    def list_loras(self) -> list[int]:
+        return []
+
+    def add_lora(self, lora_request: LoRARequest) -> NoReturn:
+        raise RuntimeError(f"LoRA is not enabled: cannot add {_shortened.repr(lora_request.lora_name)}")
+
+    def remove_lora(self, lora_id: int) -> NoReturn:
+        raise RuntimeError(f"LoRA is not enabled: there is no adapter {_shortened.repr(lora_id)} to remove")
+
+    def pin_lora(self, lora_id: int) -> NoReturn:
+        raise RuntimeError(f"LoRA is not enabled: there is no adapter {_shortened.repr(lora_id)} to pin")
+
+    def _clear_caches(self) -> None:
+        self._scheduler.reset_prefix_cache(reset_running_requests=True)
+
+
+def _named_after(method: str, result: "Future[Any]") -> "Future[Any]":
+    """``result`` whose failure, too, says which call it was."""
+    named: Future[Any] = Future()
+
+    def pass_on(done: "Future[Any]") -> None:
+        error = done.exception()
+        named.set_exception(UtilityError(method, error)) if error else named.set_result(done.result())
+
+    result.add_done_callback(pass_on)
+    return named
 
 
 def _convert(function: Callable[..., Any], args: list[Any]) -> list[Any]:
@@ -122,4 +190,5 @@ def _convert_one(name: str, arg: Any, expected: Any) -> Any:
     try:
         return msgspec.convert(arg, expected)
     except msgspec.ValidationError as error:
-        raise TypeError(f"{name} must be {inspect.formatannotation(expected)}, got {arg!r}") from error
+        wanted = inspect.formatannotation(expected)
+        raise TypeError(f"{name} must be {wanted}, got {_shortened.repr(arg)}") from error

@@ -5,13 +5,22 @@ and values, it depends on everything that came before. The next token is a funct
 count, prefix or preemption therefore gives a wrong token or, where a slot holds what it should not, FakeExecutorError.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.executor.interface import CachedRequest, ModelInfo, ModelRunnerOutput, NewRequest, SchedulerOutput
+from core.executor.interface import (
+    MEMORY_PARTS,
+    CachedRequest,
+    ModelInfo,
+    ModelRunnerOutput,
+    NewRequest,
+    SchedulerOutput,
+)
+from core.executor.worker_calls import call_worker
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.tensor import Tensor
 
@@ -63,8 +72,13 @@ class FakeExecutor:
         self._num_steps = 0
         self._block_size = 0
         self._slots = np.zeros(0, dtype=np.int64)
+        self._num_slots = 0
         self._requests: dict[str, _FakeRequest] = {}
         self._failure_callbacks: list[Callable[[], None]] = []
+        self.asleep_parts: frozenset[str] = frozenset()
+        self.profiles: list[tuple[str | None, int, int | None]] = []
+        """Those started, by prefix, steps skipped and longest length."""
+        self.is_profiling = False
 
     @property
     def model_info(self) -> ModelInfo:
@@ -90,6 +104,38 @@ class FakeExecutor:
             future.set_exception(error)
         return future
 
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """What it holds, slots and a few weights."""
+        return {"weights": 0 if "weights" in self.asleep_parts else 1000, "kv_cache": self._slots.nbytes}
+
+    def sleep(self) -> None:
+        self.asleep_parts = frozenset(MEMORY_PARTS)
+        self._num_slots, self._slots = len(self._slots) or self._num_slots, np.zeros(0, dtype=np.int64)
+
+    def wake_up(self, parts: Collection[str]) -> None:
+        if "kv_cache" in self.asleep_parts.intersection(parts):
+            self._slots = np.full(self._num_slots, _EMPTY, dtype=np.int64)
+        self.asleep_parts -= frozenset(parts)
+
+    def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
+        self.profiles.append((prefix, num_skipped, max_steps))
+        self.is_profiling = True
+
+    def stop_profile(self) -> None:
+        if not self.is_profiling:
+            raise RuntimeError("no profile was started")
+        self.is_profiling = False
+
+    def collective_rpc(
+        self,
+        method: str,
+        timeout_s: float | None,  # noqa: ARG002
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> list[Any]:
+        return [call_worker(self, method, args, kwargs)]
+
     def on_failure(self, callback: Callable[[], None]) -> None:
         self._failure_callbacks.append(callback)
 
@@ -103,6 +149,8 @@ class FakeExecutor:
         self._requests.clear()
 
     def _run(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        if self.asleep_parts and scheduled.num_scheduled_tokens:
+            raise FakeExecutorError(f"tokens to compute, but asleep are {', '.join(sorted(self.asleep_parts))}")
         self._num_steps += 1
         if self._on_step is not None:
             self._on_step(self._num_steps)

@@ -1,56 +1,114 @@
 """An executor that runs the model in the core's own process, on the busy-loop thread."""
 
-from collections.abc import Callable
+import functools
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
 
 from core.config import ModelConfig
-from core.executor.interface import ModelInfo, ModelRunnerOutput, SchedulerOutput
-from core.model.device import free_memory_bytes
+from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, SchedulerOutput
+from core.executor.profiler import Profiler
+from core.executor.worker_calls import call_worker
+from core.model.device import free_memory_bytes, give_back_memory
+from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
 from core.model.threads import use_available_cpus
+
+logger = logging.getLogger(__name__)
 
 _MAX_KV_CACHE_BYTES = 4 << 30
 
 
 class InProcessExecutor:
-    """A step has run when ``execute_model`` returns; what it raised is in the future."""
+    """A step has run when ``execute_model`` returns; what it raised is in the future.
 
-    def __init__(self, runner: ModelRunner) -> None:
-        self._runner: ModelRunner | None = runner
-        self._model_info = _describe(runner)
+    ``load`` is called now, and again whenever the weights wake up.
+    """
+
+    def __init__(self, load: Callable[[], Model], profiler: Profiler) -> None:
+        self._load = load
+        self._profiler = profiler
+        self._runner: ModelRunner | None = ModelRunner(load())
+        self._model_info = _describe(self._running.model)
+        self._device = self._running.model.device
+        self._kv_cache_shape = (0, 0)
 
     @classmethod
-    def load(cls, config: ModelConfig) -> "InProcessExecutor":
+    def load(cls, config: ModelConfig, profile_dir: Path | None = None) -> "InProcessExecutor":
         """Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files."""
         use_available_cpus()
-        return cls(ModelRunner(load_model(config)))
+        return cls(functools.partial(load_model, config), Profiler(profile_dir))
 
     @property
     def model_info(self) -> ModelInfo:
         return self._model_info
 
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """What weights and KV cache hold."""
+        return self._running.memory_bytes
+
+    @property
+    def asleep_parts(self) -> frozenset[str]:
+        if self._runner is None:
+            return frozenset()
+        return frozenset(part for part, num_bytes in self._runner.memory_bytes.items() if num_bytes == 0)
+
     def available_kv_cache_bytes(self) -> int:
         """On a GPU most of what is left there; else half of what the machine has left, at most 4 GiB."""
-        device = self._running.model.device
-        free = free_memory_bytes(device)
-        return free * 9 // 10 if device.type == "cuda" else min(free // 2, _MAX_KV_CACHE_BYTES)
+        free = free_memory_bytes(self._device)
+        return free * 9 // 10 if self._device.type == "cuda" else min(free // 2, _MAX_KV_CACHE_BYTES)
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
+        self._kv_cache_shape = (num_blocks, block_size)
         self._running.initialize_kv_cache(num_blocks, block_size)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
         future: Future[ModelRunnerOutput] = Future()
         try:
-            future.set_result(self._running.execute(scheduler_output))
+            with self._profiler.step():
+                future.set_result(self._running.execute(scheduler_output))
         except Exception as exc:
             future.set_exception(exc)
         return future
+
+    def sleep(self) -> None:
+        freed, device = self.memory_bytes, self._device
+        self._running.drop()
+        give_back_memory(device)
+        logger.info("asleep: %s freed", ", ".join(f"{n >> 20} MiB of {part}" for part, n in freed.items()))
+
+    def wake_up(self, parts: Collection[str]) -> None:
+        asleep = self.asleep_parts
+        if "weights" in parts and "weights" in asleep:
+            self._running.set_model(self._reload())
+        if "kv_cache" in parts and "kv_cache" in asleep:
+            self._running.initialize_kv_cache(*self._kv_cache_shape)
+        logger.info("awake: %s", ", ".join(part for part in MEMORY_PARTS if part not in self.asleep_parts) or "nothing")
+
+    def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
+        self._profiler.start(prefix, num_skipped, max_steps)
+
+    def stop_profile(self) -> None:
+        self._profiler.stop()
+
+    def collective_rpc(
+        self,
+        method: str,
+        timeout_s: float | None,  # noqa: ARG002 - the answer is there at once
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> list[Any]:
+        return [call_worker(self, method, args, kwargs)]
 
     def on_failure(self, callback: Callable[[], None]) -> None:
         """There is no other process that could fail; a failing step says so in its future."""
 
     def shutdown(self) -> None:
+        self._profiler.close()
         self._runner = None
 
     @property
@@ -59,13 +117,19 @@ class InProcessExecutor:
             raise RuntimeError("the executor is shut down")
         return self._runner
 
+    def _reload(self) -> Model:
+        model = self._load()
+        if (found := _describe(model)) != self._model_info:
+            raise RuntimeError(f"the model's files have changed while it slept: {self._model_info} became {found}")
+        return model
 
-def _describe(runner: ModelRunner) -> ModelInfo:
-    architecture = runner.model.architecture
+
+def _describe(model: Model) -> ModelInfo:
+    architecture = model.architecture
     return ModelInfo(
         max_model_len=architecture.max_model_len,
         vocab_size=architecture.vocab_size,
-        dtype=str(runner.model.dtype).removeprefix("torch."),
-        kv_bytes_per_token=2 * architecture.num_layers * architecture.kv_size * runner.model.dtype.itemsize,
+        dtype=str(model.dtype).removeprefix("torch."),
+        kv_bytes_per_token=2 * architecture.num_layers * architecture.kv_size * model.dtype.itemsize,
         hidden_size=architecture.hidden_size,
     )

@@ -7,15 +7,18 @@ A request lives in the model runner from the step that names it in ``new_request
 (new blocks, how many tokens to compute), and the runner appends what it samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from core.prompt_embeds import PromptEmbeds
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.sampling_params import SamplingParams
+
+MEMORY_PARTS = ("weights", "kv_cache")
+"""What an executor holds, and drops to sleep; named as front ends name them."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -94,6 +97,39 @@ class Executor(Protocol):
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
         """Start one step. Steps complete in the order they were started."""
+        ...
+
+    @property
+    def asleep_parts(self) -> frozenset[str]:
+        """Those of ``MEMORY_PARTS`` that ``sleep`` has dropped. Unless it is empty, a step may compute nothing."""
+        ...
+
+    def sleep(self) -> None:
+        """Free the memory of all parts. No step may be in flight; what the KV cache held is lost."""
+        ...
+
+    def wake_up(self, parts: Collection[str]) -> None:
+        """Take back those of ``parts`` that sleep: the weights from the model's files, the KV cache empty.
+
+        Raises an exception that says why it cannot be; the part then sleeps on.
+        """
+        ...
+
+    def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
+        """Record steps, from the one after the next ``num_skipped``, at most ``max_steps`` of them.
+
+        Raises ValueError for a setting that is not allowed, RuntimeError where there is no profiling or it goes on.
+        """
+        ...
+
+    def stop_profile(self) -> None:
+        """Write what was recorded to a file named after the prefix. Raises RuntimeError if no profile was started."""
+        ...
+
+    def collective_rpc(
+        self, method: str, timeout_s: float | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Any]:
+        """What each worker answers to one of ``core.executor.worker_calls``, by rank. Raises ValueError for others."""
         ...
 
     def on_failure(self, callback: Callable[[], None]) -> None:

@@ -22,3 +22,9 @@ def free_memory_bytes(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return free
     return available_memory_bytes()
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Let others have what was freed on ``device``: on a GPU torch would keep it for itself."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -14,6 +14,8 @@ class LayerLoader:
 
     def __init__(self, source: WeightSource, device: torch.device, dtype: torch.dtype) -> None:
         self._source, self._device, self._dtype = source, device, dtype
+        self.num_bytes = 0
+        """Of everything loaded so far."""
 
     def linear(self, out_sizes: Mapping[str, int], in_size: int) -> Linear:
         """One layer of all that ``out_sizes`` names, their outputs side by side; with biases if the file has some."""
@@ -27,4 +29,6 @@ class LayerLoader:
 
     def _place(self, parts: Sequence[Tensor]) -> Tensor:
         whole = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
-        return whole.to(self._device, self._dtype)
+        placed = whole.to(self._device, self._dtype)
+        self.num_bytes += placed.nbytes
+        return placed

@@ -33,6 +33,7 @@ class Llama:
         self._head = loader.linear({head: a.vocab_size}, a.hidden_size)
         self._frequencies = _load_frequencies(source).to(device)
         source.check_all_taken()
+        self.num_weight_bytes = loader.num_bytes
 
     def embed(self, token_ids: Tensor) -> Tensor:
         return self._embedding(token_ids.cpu()).to(self.device, self.dtype)

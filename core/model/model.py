@@ -34,6 +34,11 @@ class Model(Protocol):
         """Of the computation and of the KV cache."""
         ...
 
+    @property
+    def num_weight_bytes(self) -> int:
+        """Memory that the layers take."""
+        ...
+
     def embed(self, token_ids: Tensor) -> Tensor:
         """The model's own inputs [tokens, hidden_size] of int64 [tokens], in memory of their own."""
         ...

@@ -23,6 +23,11 @@ class PagedKVCache:
         self.block_size, self.device, self.dtype = block_size, device, dtype
         self._keys, self._values = _zeros(shape, device, dtype)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of keys and values, as they would be with every block in use."""
+        return int(self._keys.nbytes + self._values.nbytes)
+
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Put ``key`` and ``value`` [tokens, kv_heads, head_size] where ``slots`` [tokens] says."""
         self._keys[layer].index_copy_(0, slots, key)

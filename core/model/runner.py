@@ -16,13 +16,45 @@ class ModelRunner:
     """Keeps the requests that the scheduler told it of, and the KV cache they share."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self._model: Model | None = model
+        self._cache: PagedKVCache | None = None
         self._requests: dict[str, RequestState] = {}
         self._prompt_logprobs: dict[str, PromptLogprobs] = {}
         self._sampler = Sampler()
 
     def __repr__(self) -> str:
-        return f"ModelRunner({self.model.architecture.family}, {len(self._requests)} requests)"
+        family = self._model.architecture.family if self._model else "asleep"
+        return f"ModelRunner({family}, {len(self._requests)} requests)"
+
+    @property
+    def model(self) -> Model:
+        """Raises RuntimeError while it has none."""
+        if self._model is None:
+            raise RuntimeError("the weights are asleep")
+        return self._model
+
+    @property
+    def cache(self) -> PagedKVCache:
+        """Raises RuntimeError while it has none."""
+        if self._cache is None:
+            raise RuntimeError("the KV cache is asleep")
+        return self._cache
+
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """What model and KV cache hold; 0 = asleep."""
+        return {
+            "weights": self._model.num_weight_bytes if self._model else 0,
+            "kv_cache": self._cache.num_bytes if self._cache else 0,
+        }
+
+    def drop(self) -> None:
+        """Forget model and KV cache: their memory is free when this returns."""
+        self._model = self._cache = None
+
+    def set_model(self, model: Model) -> None:
+        """Go on with ``model``, which is the one dropped, loaded again."""
+        self._model = model
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         """Block 0 is the null block."""
@@ -37,7 +69,7 @@ class ModelRunner:
         spans = [self._span(request_id, count) for request_id, count in work.num_scheduled_tokens.items() if count]
         if not spans:
             return ModelRunnerOutput()
-        batch = StepBatch(spans, self._cache)
+        batch = StepBatch(spans, self.cache)
         inputs = self.model.embed(batch.token_ids)
         batch.place_embeds(inputs)
         hidden = self.model.forward(inputs, batch.positions, batch.attention)

@@ -40,6 +40,11 @@ _ENGINE_OPTIONS = [
     ),
     click.option("--device", default="cpu", metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N."),
     click.option("--seed", type=int, default=0, help="Mixed into the draws of requests that bring no seed."),
+    click.option(
+        "--profile-dir",
+        type=click.Path(file_okay=False),
+        help="Where a front end may have profiles of the model written. Default: it may not.",
+    ),
 ]
 CORE_KEYS = (
     "model",
@@ -63,6 +68,7 @@ CORE_KEYS = (
     "quantization",
     "device",
     "seed",
+    "profile-dir",
 )
 """What a configuration file may say to `sluicegate core`."""
 

@@ -257,3 +257,23 @@ def test_every_output_is_stamped() -> None:
     loop.run_to_the_end()
     assert all(message.timestamp > 0 for _, message in loop.sent())
     assert loop.shutdown.state is ShutdownState.SHUTTING_DOWN
+
+
+def test_calls_that_wait_are_answered_before_the_engine_dies() -> None:
+    """The one whose result was to come later, and the one that was still in the queue: no caller waits forever."""
+    loop = Loop()
+    loop.call("later", 1)
+    loop.input_queue.put((RequestType.EXECUTOR_FAILED, "it is gone"))
+    loop.call("get_supported_tasks", 2)
+    with pytest.raises(EngineFailedError):
+        loop.loop.run()
+    loop.engine.pending.set_result("too late")
+    assert loop.answers() == [UtilityOutput(call_id, "the engine died") for call_id in (1, 2)]
+
+
+def test_calls_that_wait_are_answered_at_the_end() -> None:
+    """A result that has not come when the core shuts down will not come."""
+    loop = Loop()
+    loop.call("later", 1)
+    loop.run_to_the_end()
+    assert loop.answers() == [UtilityOutput(1, "Server shutting down")]

@@ -4,9 +4,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from core.utilities import UtilityError
-from core.wire.messages import FinishReason
+from core.utilities import Utilities, UtilityError
+from core.wire.messages import EngineCoreOutput, FinishReason
 from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
 
 PROMPT = list(range(100, 113))
@@ -25,6 +27,12 @@ PROMPT = list(range(100, 113))
         ("is_scheduler_paused", [], False),
         ("list_loras", [], []),
         ("resume_scheduler", [], None),
+        ("wake_up", [None], None),
+        ("wake_up", [], None),
+        ("profile", [True, "a"], None),
+        ("profile", [True, None, 2, 3, {}], None),
+        ("collective_rpc", ["check_health", 5.0, [], {}], [None]),
+        ("collective_rpc", ["check_health"], [None]),
         (
             "get_kv_cache_group_metadata",
             [],
@@ -48,6 +56,16 @@ def test_nothing_else_can_be_called(method: str) -> None:
     ("method", "args", "words"),
     [
         ("is_sleeping", [1], "too many positional arguments"),
+        ("add_lora", [], "missing a required argument: 'lora_request'"),
+        ("add_lora", [["a", "b", "c"]], r"lora_request must be .*LoRARequest, got \['a', 'b', 'c'\]"),
+        ("add_lora", [["a", 1, "/a"]], "LoRA is not enabled: cannot add 'a'"),
+        ("remove_lora", [1], "LoRA is not enabled: there is no adapter 1 to remove"),
+        ("pin_lora", [1], "LoRA is not enabled: there is no adapter 1 to pin"),
+        ("profile", [False], "no profile was started"),
+        ("profile", [True, None, None, None, {"with_stack": True}], "profiler_kwargs must be empty, got"),
+        ("collective_rpc", ["sleep", None, [], {}], "method must be one of check_health, .*, got 'sleep'"),
+        ("collective_rpc", ["check_health", None, [1], {}], "check_health takes no arguments, got 1"),
+        ("reset_prefix_cache", ["yes" * 9999], "reset_running_requests must be bool, got 'yes.{90,100}yes'$"),
         ("reset_prefix_cache", ["yes"], "reset_running_requests must be bool, got 'yes'"),
         ("pause_scheduler", ["now", True], r"mode must be Literal\['abort', 'wait', 'keep'\], got 'now'"),
     ],
@@ -58,6 +76,50 @@ def test_wrong_arguments_are_refused(method: str, args: list[Any], words: str) -
     with pytest.raises(UtilityError, match=f"^Call to {method} method failed: .*{words}"):
         engine.call_utility(method, args)
     assert not engine.scheduler.is_paused
+
+
+CALLABLE = [*Utilities.METHODS, "no_such_method"]
+TELLING = st.sampled_from(["abort", "wait", "keep", "weights", "kv_cache", "scheduling", "check_health"])
+PLAIN = (
+    TELLING | st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([2**64, -1.5, float("nan"), "", b"x"])
+)
+ARGS = PLAIN | st.lists(PLAIN, max_size=3) | st.just({}) | st.just({"a": [None, {}]}) | st.just(["lora", 1, "/path"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(CALLABLE), st.lists(ARGS, max_size=5)), max_size=8))
+def test_no_call_harms_the_engine(calls: list[tuple[str, list[Any]]]) -> None:
+    """Whatever is called with whatever arguments, between the steps of requests, fails with a message or is done.
+
+    Once the engine is awake again every request has all its tokens or was aborted, and nothing has leaked.
+    """
+    engine = make_engine(max_num_seqs=2)
+    received: dict[str, list[EngineCoreOutput]] = {}
+    answers: list[Any] = []
+    for index, (method, args) in enumerate(calls):
+        add(engine, str(index), PROMPT, max_tokens=3)
+        if engine.has_requests():
+            collect(received, step(engine))
+        try:
+            answers.append(engine.call_utility(method, args))
+        except UtilityError as error:
+            answers.append(error)
+    engine.call_utility("wake_up", [None])
+    for request_id, outputs in run_to_end(engine).items():
+        received.setdefault(request_id, []).extend(outputs)
+    assert all(answer.done() for answer in answers if isinstance(answer, Future))
+    assert all("method failed: " in str(answer) for answer in answers if isinstance(answer, UtilityError))
+    assert sorted(received) == sorted(str(index) for index in range(len(calls)))
+    for outputs in received.values():
+        if outputs[-1].finish_reason is not FinishReason.ABORT:
+            assert tokens_of(outputs) == expected_tokens(PROMPT, 3)
+    engine.check_integrity()
+    assert engine.scheduler.kv_cache.is_unused
+
+
+def collect(received: dict[str, list[EngineCoreOutput]], outputs: dict[str, EngineCoreOutput]) -> None:
+    for request_id, output in outputs.items():
+        received.setdefault(request_id, []).append(output)
 
 
 def test_pause_abort_ends_everything_and_is_answered_after_the_outputs() -> None:

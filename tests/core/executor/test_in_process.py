@@ -1,5 +1,7 @@
 """The executor around a real model runner."""
 
+import dataclasses
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +9,8 @@ import pytest
 
 from core.config import ModelConfig
 from core.executor.in_process import InProcessExecutor
-from core.executor.interface import CachedRequest, ModelInfo, NewRequest, SchedulerOutput
+from core.executor.interface import MEMORY_PARTS, CachedRequest, ModelInfo, NewRequest, SchedulerOutput
+from core.model.weight_source import ModelLoadError
 from core.wire.sampling_params import SamplingParams
 from tests.core.model.tiny_model import TINY, TinyModel
 
@@ -15,7 +18,7 @@ from tests.core.model.tiny_model import TINY, TinyModel
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[InProcessExecutor]:
     TinyModel(TINY).write_safetensors(tmp_path)
-    executor = InProcessExecutor.load(ModelConfig(path=tmp_path))
+    executor = InProcessExecutor.load(ModelConfig(path=tmp_path), tmp_path / "profiles")
     executor.initialize_kv_cache(8, 16)
     yield executor
     executor.shutdown()
@@ -55,3 +58,46 @@ def test_after_shutdown_steps_fail(executor: InProcessExecutor) -> None:
     executor.shutdown()
     executor.shutdown()
     assert isinstance(executor.execute_model(prefill("a")).exception(), RuntimeError)
+
+
+def test_memory_goes_and_comes_back(executor: InProcessExecutor) -> None:
+    """Asleep it holds neither model nor KV cache, in no corner; awake, the same prompt gets the same token."""
+    before = executor.execute_model(prefill("a")).result()
+    memory = executor.memory_bytes
+    assert memory["kv_cache"] == 8 * 16 * executor.model_info.kv_bytes_per_token
+    assert memory["weights"] > 100_000
+    held = [weakref.ref(executor._running.model), weakref.ref(executor._running.cache)]
+    executor.sleep()
+    assert [reference() for reference in held] == [None, None]
+    assert executor.memory_bytes == dict.fromkeys(MEMORY_PARTS, 0)
+    assert executor.asleep_parts == set(MEMORY_PARTS)
+    assert isinstance(executor.execute_model(prefill("b")).exception(), RuntimeError)
+    executor.wake_up(["weights"])
+    assert executor.asleep_parts == {"kv_cache"}
+    executor.wake_up(MEMORY_PARTS)
+    assert executor.memory_bytes == memory
+    after = executor.execute_model(prefill("c")).result()
+    assert after.sampled_token_ids["c"] == before.sampled_token_ids["a"]
+
+
+def test_other_files_do_not_wake(executor: InProcessExecutor, tmp_path: Path) -> None:
+    """Files that are gone, or have become another model's, are an error that says so, and it sleeps on."""
+    executor.sleep()
+    weights = tmp_path / "model.safetensors"
+    weights.rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelLoadError, match="must hold"):
+        executor.wake_up(MEMORY_PARTS)
+    TinyModel(dataclasses.replace(TINY, num_layers=2)).write_safetensors(tmp_path)
+    with pytest.raises(RuntimeError, match="files have changed while it slept"):
+        executor.wake_up(MEMORY_PARTS)
+    assert executor.asleep_parts == set(MEMORY_PARTS)
+
+
+def test_profile_of_steps(executor: InProcessExecutor, tmp_path: Path) -> None:
+    """The trace names what the step ran, and workers answer beside it."""
+    executor.start_profile("mine", 0, 1)
+    executor.execute_model(prefill("a")).result()
+    executor.stop_profile()
+    (trace,) = (tmp_path / "profiles").glob("mine-*.trace.json")
+    assert "aten::embedding" in trace.read_text() or "aten::mm" in trace.read_text() or "mkldnn" in trace.read_text()
+    assert executor.collective_rpc("check_health", None, [], {}) == [None]
