@@ -3,10 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -20,7 +19,8 @@ class ChatTemplate:
     """``special_tokens`` are variables of the template: bos_token, eos_token and the like."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        self._source = source
+        """Raises ChatTemplateError for a source that is no template."""
+        self._template = _compiled(source)
         self._special_tokens = dict(special_tokens)
 
     def render(
@@ -37,9 +37,14 @@ class ChatTemplate:
         except Exception as error:  # a template is a program: it can fail in any way
             raise ChatTemplateError(f"the chat template failed: {error}") from error
 
-    @cached_property
-    def _template(self) -> Template:
-        return _environment().from_string(self._source)
+
+def _compiled(source: str) -> Template:
+    try:
+        return _environment().from_string(source)
+    except TemplateSyntaxError as error:
+        raise ChatTemplateError(f"the chat template is broken in line {error.lineno}: {error.message}") from error
+    except Exception as error:
+        raise ChatTemplateError(f"the chat template is broken: {error!r}") from error
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import reprlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ _HOST_PORT = re.compile(r"(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 MAX_SOCKET_PATH_BYTES = 107
 """Of the path of a unix socket, as Linux has it."""
 _MAX_TIMEOUT_S = 1e6
+_MAX_MODEL_NAME_BYTES = 256
 _WILDCARD_HOSTS = {"*", "0.0.0.0", "[::]"}
 
 
@@ -88,8 +90,17 @@ class GatewayConfig:
     """Longest prompt plus output, in tokens; None = the core's limit, which it cannot exceed."""
 
     def __post_init__(self) -> None:
+        _check_model_name(self.model.name)
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
+
+
+def _check_model_name(name: str) -> None:
+    """It goes into messages, metrics and log lines."""
+    size = len(name.encode(errors="surrogatepass"))
+    if not 1 <= size <= _MAX_MODEL_NAME_BYTES or not name.isprintable():
+        bound = f"printable and have 1 to {_MAX_MODEL_NAME_BYTES} bytes"
+        raise ValueError(f"served_model_name must be {bound}, got {size}: {reprlib.repr(name)}")
 
 
 def socket_path(address: str) -> str:

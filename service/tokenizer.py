@@ -48,6 +48,8 @@ class Tokenizer:
             raise ModelError(f"{template}: {error}") from error
         try:
             return cls(tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), config, vocab_size)
+        except ChatTemplateError as error:
+            raise ModelError(f"{folder}: {error}") from error
         except Exception as error:  # the library raises nothing narrower
             raise ModelError(f"{folder / 'tokenizer.json'} or tokenizer_config.json: {error!r}") from error
 

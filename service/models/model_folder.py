@@ -1,10 +1,14 @@
 """Reading the JSON files of a model folder."""
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any
 
 from service.models.errors import ModelError
+
+_MAX_VOCAB_SIZE = 2**22
+"""Four times the largest there is; tables of this length are made."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -35,6 +39,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_vocab_size(folder: Path) -> int | None:
     """What config.json says of the vocabulary, if anything. Raises ModelError."""
     vocab_size = read_config(folder).get("vocab_size")
-    if vocab_size is not None and (type(vocab_size) is not int or vocab_size < 1):
-        raise ModelError(f"{folder / 'config.json'}: vocab_size must be a whole number above 0, got {vocab_size!r}")
+    if vocab_size is not None and (type(vocab_size) is not int or not 1 <= vocab_size <= _MAX_VOCAB_SIZE):
+        bound = f"a whole number in [1, {_MAX_VOCAB_SIZE}]"
+        raise ModelError(f"{folder / 'config.json'}: vocab_size must be {bound}, got {reprlib.repr(vocab_size)}")
     return vocab_size

@@ -80,3 +80,17 @@ def test_sandbox_holds(source: str) -> None:
     with pytest.raises(ChatTemplateError):
         _render(source)
     assert len(_MESSAGES) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a\n{% if %}", "the chat template is broken in line 2: Expected an expression"),
+        ("{{ x | no_such_filter }}", "the chat template is broken in line 1: No filter named 'no_such_filter'"),
+        ("{{ " + 10_000 * "(" + "}}", "the chat template is broken: RecursionError"),
+    ],
+)
+def test_broken_source(source: str, message: str) -> None:
+    """What is no template is found when it is read, not when it is first used."""
+    with pytest.raises(ChatTemplateError, match=f"^{message}"):
+        ChatTemplate(source, {})

@@ -8,7 +8,12 @@ import pytest
 from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
 from service.models import ModelFiles
 
-FILES = ModelFiles("m", Path("m"), Path("m"))
+
+def named(name: str) -> ModelFiles:
+    return ModelFiles(name, Path("m"), Path("m"))
+
+
+FILES = named("m")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,10 @@ FILES = ModelFiles("m", Path("m"), Path("m"))
         (CoreConfig, {"handshake_address": "udp://h:1"}, "must be tcp://HOST:PORT or ipc:///PATH, got 'udp://h:1'"),
         (CoreConfig, {"handshake_address": "tcp://h"}, "handshake_address must be HOST:PORT"),
         (CoreConfig, {"handshake_address": "tcp://0.0.0.0:1"}, "an address that cores can dial"),
+        (GatewayConfig, {"model": named("a\nb"), "core": CoreConfig(("x",))}, r"printable .* got 3: 'a\\nb'"),
+        (GatewayConfig, {"model": named("\udc80"), "core": CoreConfig(("x",))}, r"got 3: '\\udc80'"),
+        (GatewayConfig, {"model": named(""), "core": CoreConfig(("x",))}, "1 to 256 bytes, got 0"),
+        (GatewayConfig, {"model": named(257 * "x"), "core": CoreConfig(("x",))}, "served_model_name .* got 257: 'xxx"),
         (GatewayConfig, {"model": FILES, "core": CoreConfig(("x",)), "max_model_len": 1}, "at least 2, got 1"),
     ],
 )
