@@ -95,6 +95,13 @@ class ResourceExhausted(ServiceError):
     reason = "TOO_LARGE"
 
 
+class FailedPrecondition(ServiceError):
+    """Change the engine's state first; the message, which is the core's, says what is in the way."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "ENGINE_REFUSED"
+
+
 class RetryableError(ServiceError):
     """Try again after ``retry_after_s`` seconds."""
 

@@ -38,6 +38,7 @@ class Gate:
         self._health = health
         self._backend: Backend | None = None
         self._closed: Closed | None = Closed.LOADING
+        self._asleep = False
 
     def open(self, backend: Backend) -> None:
         """Let calls in."""
@@ -48,6 +49,11 @@ class Gate:
         """Let no new call in. Calls that are in go on."""
         self._closed = why
         self._health.set_serving(False)
+
+    def set_asleep(self, asleep: bool) -> None:
+        """An engine without its memory is not ready; calls are let in all the same, and wait."""
+        self._asleep = asleep
+        self._health.set_serving(self._closed is None and not asleep)
 
     def enter(self) -> Backend:
         """The backend, for a call that wants work done. Raises Unavailable while the gate is closed."""

@@ -1,6 +1,7 @@
 """sluicegate.v1.ControlService: what operators call."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -11,7 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc.aio import ServicerContext
 
 from core.wire.sampling_params import Violation
-from service.errors import InvalidRequest
+from service.engine_control import EngineControl
+from service.errors import InvalidRequest, shown
 from service.gate import Backend, Gate
 from service.servicers.edge import not_built
 from sluicegate.v1 import control_service_pb2 as pb
@@ -21,6 +23,16 @@ _Context = ServicerContext[Any, Any]
 
 _DEFAULT_WATCH_INTERVAL_S = 1.0
 _WATCH_INTERVAL_BOUNDS_S = (0.1, 3600.0)
+_DEFAULT_SLEEP_LEVEL = 1
+_MAX_SLEEP_LEVEL = 2
+_WAKE_TAGS = ("weights", "kv_cache", "scheduling")
+_PROFILE_PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}|")
+_PAUSE_MODES = {
+    pb.PAUSE_MODE_UNSPECIFIED: "abort",
+    pb.PAUSE_MODE_ABORT: "abort",
+    pb.PAUSE_MODE_WAIT: "wait",
+    pb.PAUSE_MODE_KEEP: "keep",
+}
 
 
 class ControlServicer(ControlServiceServicer):
@@ -30,6 +42,7 @@ class ControlServicer(ControlServiceServicer):
         self, gate: Gate, grpc_addresses: Sequence[str], drain_timeout_s: float, stopping: asyncio.Event
     ) -> None:
         self._gate = gate
+        self._engine = EngineControl(gate)
         self._grpc_addresses = grpc_addresses
         self._drain_timeout_s = drain_timeout_s
         self._stopping = stopping
@@ -95,19 +108,53 @@ class ControlServicer(ControlServiceServicer):
         request: pb.ResetPrefixCacheRequest,
         context: _Context,
     ) -> pb.ResetPrefixCacheResponse:
-        engine = self._gate.look_in().engine
-        success = await engine.call_utility("reset_prefix_cache", request.reset_running_requests, False)
+        success = await self._engine.call("reset_prefix_cache", request.reset_running_requests, False)
         return pb.ResetPrefixCacheResponse(success=success)
 
-    PauseGeneration = not_built("PauseGeneration")
-    ResumeGeneration = not_built("ResumeGeneration")
-    Sleep = not_built("Sleep")
-    WakeUp = not_built("WakeUp")
+    async def PauseGeneration(
+        self,
+        request: pb.PauseGenerationRequest,
+        context: _Context,
+    ) -> pb.PauseGenerationResponse:
+        await self._engine.call("pause_scheduler", _pause_mode(request.mode), request.clear_cache)
+        return pb.PauseGenerationResponse()
+
+    async def ResumeGeneration(
+        self,
+        request: pb.ResumeGenerationRequest,
+        context: _Context,
+    ) -> pb.ResumeGenerationResponse:
+        await self._engine.call("resume_scheduler")
+        return pb.ResumeGenerationResponse()
+
+    async def Sleep(self, request: pb.SleepRequest, context: _Context) -> pb.SleepResponse:
+        level = request.level if request.HasField("level") else _DEFAULT_SLEEP_LEVEL
+        if level > _MAX_SLEEP_LEVEL:
+            raise InvalidRequest([Violation("level", f"must be in [0, {_MAX_SLEEP_LEVEL}], got {level}")])
+        await self._engine.sleep(level, _pause_mode(request.mode))
+        return pb.SleepResponse()
+
+    async def WakeUp(self, request: pb.WakeUpRequest, context: _Context) -> pb.WakeUpResponse:
+        for tag in request.tags:
+            if tag not in _WAKE_TAGS:
+                raise InvalidRequest([Violation("tags", f"must be of {', '.join(_WAKE_TAGS)}, got {shown(tag)}")])
+        await self._engine.wake_up(request.tags)
+        return pb.WakeUpResponse()
+
+    async def StartProfile(self, request: pb.StartProfileRequest, context: _Context) -> pb.StartProfileResponse:
+        if not _PROFILE_PREFIX.fullmatch(request.prefix):
+            allowed = "at most 100 of A-Z a-z 0-9 . _ - and not begin with a dot"
+            raise InvalidRequest([Violation("prefix", f"must be {allowed}, got {shown(request.prefix)}")])
+        await self._engine.call("profile", True, request.prefix or None)
+        return pb.StartProfileResponse()
+
+    async def StopProfile(self, request: pb.StopProfileRequest, context: _Context) -> pb.StopProfileResponse:
+        await self._engine.call("profile", False, None)
+        return pb.StopProfileResponse()
+
     LoadLora = not_built("LoadLora")
     UnloadLora = not_built("UnloadLora")
     ListLoras = not_built("ListLoras")
-    StartProfile = not_built("StartProfile")
-    StopProfile = not_built("StopProfile")
     SubscribeKvEvents = not_built("SubscribeKvEvents")
 
 
@@ -123,6 +170,13 @@ def _load(backend: Backend) -> pb.Load:
         num_prefix_cache_queries=stats.num_prefix_cache_queries,
         num_prefix_cache_hits=stats.num_prefix_cache_hits,
     )
+
+
+def _pause_mode(mode: "pb.PauseMode.ValueType") -> str:
+    """As the core calls it."""
+    if mode not in _PAUSE_MODES:
+        raise InvalidRequest([Violation("mode", f"must be in [0, {max(_PAUSE_MODES)}], got {mode}")])
+    return _PAUSE_MODES[mode]
 
 
 def _watch_interval_s(request: pb.WatchLoadRequest) -> float:

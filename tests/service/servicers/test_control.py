@@ -1,10 +1,12 @@
 """ControlService on the admin address, with a scripted core."""
 
 import asyncio
+from typing import Any, TypeVar
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from core.wire.messages import FinishReason, PrefixCacheStats, SchedulerStats
 from service.server import GatewayServer
@@ -15,7 +17,19 @@ from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 
+T = TypeVar("T")
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 A_REQUEST = inference_service_pb2.GenerateRequest(request_id="r", text="hi")
+
+
+@pytest.fixture
+def health(channel: grpc.aio.Channel) -> health_pb2_grpc.HealthStub:
+    return health_pb2_grpc.HealthStub(channel)
+
+
+async def status_of(health: health_pb2_grpc.HealthStub) -> int:
+    return (await health.Check(health_pb2.HealthCheckRequest(service="readiness"))).status
 
 
 async def test_server_info(control: ControlServiceStub, gateway: GatewayServer) -> None:
@@ -141,16 +155,138 @@ async def test_pending_call_fails_when_the_core_dies(control: ControlServiceStub
         assert (await error_of(call)).code is grpc.StatusCode.UNAVAILABLE
 
 
+async def answered(core: FakeCore, call: "grpc.aio.UnaryUnaryCall[Any, T]", *results: Any) -> tuple[T, list[Any]]:
+    """The response, and what the core was asked for it: as many calls as there are ``results``."""
+    asked = []
+    waiting = asyncio.ensure_future(_awaited(call))
+    for result in results:
+        request = await core.receive_call()
+        asked.append((request.method, request.args))
+        core.answer(request, result)
+    return await waiting, asked
+
+
+async def _awaited(call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T:
+    return await call
+
+
+@pytest.mark.parametrize(
+    ("method", "request_message", "asked"),
+    [
+        ("PauseGeneration", pb.PauseGenerationRequest(), ("pause_scheduler", ["abort", False])),
+        (
+            "PauseGeneration",
+            pb.PauseGenerationRequest(mode=pb.PAUSE_MODE_KEEP, clear_cache=True),
+            ("pause_scheduler", ["keep", True]),
+        ),
+        ("ResumeGeneration", pb.ResumeGenerationRequest(), ("resume_scheduler", [])),
+        ("Sleep", pb.SleepRequest(), ("sleep", [1, "abort"])),
+        ("Sleep", pb.SleepRequest(level=0, mode=pb.PAUSE_MODE_WAIT), ("sleep", [0, "wait"])),
+        ("StartProfile", pb.StartProfileRequest(prefix="mine"), ("profile", [True, "mine"])),
+        ("StartProfile", pb.StartProfileRequest(), ("profile", [True, None])),
+        ("StopProfile", pb.StopProfileRequest(), ("profile", [False, None])),
+    ],
+)
+async def test_calls_on_the_engine(
+    control: ControlServiceStub, core: FakeCore, method: str, request_message: Any, asked: Any
+) -> None:
+    """Each is a utility call of the core, in the words of the wire; what is not given has its documented default."""
+    _, calls = await answered(core, getattr(control, method)(request_message), None)
+    assert calls == [asked]
+
+
+@pytest.mark.parametrize(
+    ("method", "request_message", "field"),
+    [
+        ("Sleep", pb.SleepRequest(level=3), "level: must be in [0, 2], got 3"),
+        ("Sleep", pb.SleepRequest(mode=9), "mode: must be in [0, 3], got 9"),
+        ("PauseGeneration", pb.PauseGenerationRequest(mode=9), "mode: must be in [0, 3], got 9"),
+        ("WakeUp", pb.WakeUpRequest(tags=["brain"]), "tags: must be of weights, kv_cache, scheduling, got 'brain'"),
+        ("StartProfile", pb.StartProfileRequest(prefix="../a"), "prefix: must be at most 100 of"),
+    ],
+)
+async def test_bounds_of_calls_on_the_engine(
+    control: ControlServiceStub, method: str, request_message: Any, field: str
+) -> None:
+    """INVALID_ARGUMENT, with the field, the bound and the value."""
+    error = await error_of(getattr(control, method)(request_message))
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert field in error.message
+
+
+async def test_what_the_core_refuses(control: ControlServiceStub, core: FakeCore) -> None:
+    """FAILED_PRECONDITION, with the core's own message, for every call that is the core's."""
+    for method, request_message in (
+        (control.StopProfile, pb.StopProfileRequest()),
+        (control.ResumeGeneration, pb.ResumeGenerationRequest()),
+        (control.ResetPrefixCache, pb.ResetPrefixCacheRequest()),
+        (control.WakeUp, pb.WakeUpRequest()),
+    ):
+        failing = asyncio.ensure_future(error_of(method(request_message)))
+        core.answer(await core.receive_call(), failure="Call to it method failed: not now")
+        error = await failing
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ENGINE_REFUSED")
+        assert error.message == "Call to it method failed: not now"
+
+
+async def test_asleep_is_not_ready(
+    control: ControlServiceStub, inference: InferenceServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub
+) -> None:
+    """NOT_SERVING from the call of Sleep on; a request is let in and waits; partly awake is not ready either."""
+    sleeping = control.Sleep(pb.SleepRequest(level=2))
+    asked = await core.receive_call()
+    assert await status_of(health) == NOT_SERVING
+    core.answer(asked)
+    await sleeping
+    stream = inference.GenerateStream(A_REQUEST)
+    await core.receive_add()
+    _, calls = await answered(core, control.WakeUp(pb.WakeUpRequest(tags=["weights"])), None, True)
+    assert calls == [("wake_up", [["weights"]]), ("is_sleeping", [])]
+    assert await status_of(health) == NOT_SERVING
+    _, calls = await answered(core, control.WakeUp(pb.WakeUpRequest()), None, False)
+    assert calls == [("wake_up", [None]), ("is_sleeping", [])]
+    assert await status_of(health) == SERVING
+    stream.cancel()
+
+
+async def test_a_sleep_that_fails_leaves_it_ready(
+    control: ControlServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub
+) -> None:
+    """If the core says that it does not sleep."""
+    failing = asyncio.ensure_future(error_of(control.Sleep(pb.SleepRequest())))
+    core.answer(await core.receive_call(), failure="resumed")
+    core.answer(await core.receive_call(), result=False)
+    assert (await failing).code is grpc.StatusCode.FAILED_PRECONDITION
+    assert await status_of(health) == SERVING
+
+
+async def test_waking_goes_on_when_the_caller_leaves(
+    control: ControlServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub
+) -> None:
+    """Readiness follows the core, not the patience of whoever woke it."""
+    await answered(core, control.Sleep(pb.SleepRequest()), None)
+    waking = control.WakeUp(pb.WakeUpRequest())
+    asked = await core.receive_call()
+    waking.cancel()
+    core.answer(asked)
+    core.answer(await core.receive_call(), result=False)
+    watch = health.Watch(health_pb2.HealthCheckRequest())
+    while (await watch.read()).status != SERVING:
+        pass
+    watch.cancel()
+
+
+async def test_paused_is_ready(control: ControlServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub) -> None:
+    """By PauseGeneration or by Sleep at level 0: requests queue."""
+    await answered(core, control.PauseGeneration(pb.PauseGenerationRequest()), None)
+    await answered(core, control.Sleep(pb.SleepRequest(level=0)), None)
+    assert await status_of(health) == SERVING
+
+
 NOT_BUILT = {
-    "PauseGeneration": pb.PauseGenerationRequest(),
-    "ResumeGeneration": pb.ResumeGenerationRequest(),
-    "Sleep": pb.SleepRequest(),
-    "WakeUp": pb.WakeUpRequest(),
     "LoadLora": pb.LoadLoraRequest(),
     "UnloadLora": pb.UnloadLoraRequest(),
     "ListLoras": pb.ListLorasRequest(),
-    "StartProfile": pb.StartProfileRequest(),
-    "StopProfile": pb.StopProfileRequest(),
 }
 
 

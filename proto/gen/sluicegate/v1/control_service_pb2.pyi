@@ -520,7 +520,9 @@ class SleepRequest(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     level: _builtins.int
-    """0 pauses only, 1 moves the weights out and drops the KV cache, 2 drops both. Default 1."""
+    """0 pauses only; 1 and 2 drop weights and KV cache, 2 being for weights that will have changed when it wakes.
+    In [0, 2]. Default 1.
+    """
     mode: Global___PauseMode.ValueType
     """What becomes of the requests that are there."""
     def __init__(
@@ -565,7 +567,7 @@ class WakeUpRequest(_message.Message):
     TAGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Parts to wake, such as "weights" and "kv_cache". Empty: all."""
+        """Parts to wake: "weights", "kv_cache", and "scheduling" for no memory, only what level 0 stopped. Empty: all."""
 
     def __init__(
         self,
@@ -798,7 +800,9 @@ class StartProfileRequest(_message.Message):
 
     PREFIX_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
-    """Prefix of the files it writes. Empty: the time."""
+    """How the file's name begins, in the core's --profile-dir; the time follows. At most 100 of A-Z a-z 0-9 . _ - and
+    not beginning with a dot. Empty: "profile".
+    """
     def __init__(
         self,
         *,

@@ -171,28 +171,32 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PauseGeneration(self, request, context):
-        """Stops scheduling.
+        """Stops scheduling, and answers when nothing runs any more. The server stays SERVING: requests that come meanwhile
+        queue. FAILED_PRECONDITION if ResumeGeneration or WakeUp came before that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeGeneration(self, request, context):
-        """Schedules again after PauseGeneration.
+        """Schedules again after PauseGeneration; nothing to do if it was not paused. FAILED_PRECONDITION while asleep.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Sleep(self, request, context):
-        """Frees the memory of an idle engine.
+        """Pauses, then frees the memory of the engine, and answers when that is done. From level 1 on the server is
+        NOT_SERVING from the call on until WakeUp; requests that come nevertheless wait for it. It falls asleep even if the
+        caller does not wait for the answer. FAILED_PRECONDITION if WakeUp came before nothing ran any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WakeUp(self, request, context):
-        """Takes the memory back.
+        """Takes the memory back, and schedules again once nothing is asleep: then the server is SERVING.
+        FAILED_PRECONDITION if the model's files are gone or are another model's; it sleeps on and may be woken again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,14 +231,16 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartProfile(self, request, context):
-        """Starts a profile of the engine.
+        """Starts a profile of the engine's steps, the first thousand of them. FAILED_PRECONDITION if one is going on, or the
+        core was started without --profile-dir.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopProfile(self, request, context):
-        """Ends the profile and writes it.
+        """Ends the profile and writes it, for chrome://tracing and the like. FAILED_PRECONDITION if none was started, or
+        no step was run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,13 +48,20 @@ class ControlServiceStub:
     Drain: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.DrainRequest, _control_service_pb2.DrainResponse]
     """Refuses new requests and waits for the running ones; the server stays up, NOT_SERVING."""
     PauseGeneration: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.PauseGenerationRequest, _control_service_pb2.PauseGenerationResponse]
-    """Stops scheduling."""
+    """Stops scheduling, and answers when nothing runs any more. The server stays SERVING: requests that come meanwhile
+    queue. FAILED_PRECONDITION if ResumeGeneration or WakeUp came before that.
+    """
     ResumeGeneration: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.ResumeGenerationRequest, _control_service_pb2.ResumeGenerationResponse]
-    """Schedules again after PauseGeneration."""
+    """Schedules again after PauseGeneration; nothing to do if it was not paused. FAILED_PRECONDITION while asleep."""
     Sleep: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.SleepRequest, _control_service_pb2.SleepResponse]
-    """Frees the memory of an idle engine."""
+    """Pauses, then frees the memory of the engine, and answers when that is done. From level 1 on the server is
+    NOT_SERVING from the call on until WakeUp; requests that come nevertheless wait for it. It falls asleep even if the
+    caller does not wait for the answer. FAILED_PRECONDITION if WakeUp came before nothing ran any more.
+    """
     WakeUp: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.WakeUpRequest, _control_service_pb2.WakeUpResponse]
-    """Takes the memory back."""
+    """Takes the memory back, and schedules again once nothing is asleep: then the server is SERVING.
+    FAILED_PRECONDITION if the model's files are gone or are another model's; it sleeps on and may be woken again.
+    """
     ResetPrefixCache: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.ResetPrefixCacheRequest, _control_service_pb2.ResetPrefixCacheResponse]
     """Forgets the cached prefixes."""
     LoadLora: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.LoadLoraRequest, _control_service_pb2.LoadLoraResponse]
@@ -64,9 +71,13 @@ class ControlServiceStub:
     ListLoras: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.ListLorasRequest, _control_service_pb2.ListLorasResponse]
     """Names the loaded LoRA adapters."""
     StartProfile: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.StartProfileRequest, _control_service_pb2.StartProfileResponse]
-    """Starts a profile of the engine."""
+    """Starts a profile of the engine's steps, the first thousand of them. FAILED_PRECONDITION if one is going on, or the
+    core was started without --profile-dir.
+    """
     StopProfile: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.StopProfileRequest, _control_service_pb2.StopProfileResponse]
-    """Ends the profile and writes it."""
+    """Ends the profile and writes it, for chrome://tracing and the like. FAILED_PRECONDITION if none was started, or
+    no step was run.
+    """
     SubscribeKvEvents: _grpc.UnaryStreamMultiCallable[_control_service_pb2.SubscribeKvEventsRequest, _control_service_pb2.SubscribeKvEventsResponse]
     """What enters and leaves the prefix cache, for routers that send requests where their prefix is, until the client
     cancels. DATA_LOSS when events were missed: forget everything and subscribe again.
@@ -92,13 +103,20 @@ class ControlServiceAsyncStub(ControlServiceStub):
     Drain: _aio.UnaryUnaryMultiCallable[_control_service_pb2.DrainRequest, _control_service_pb2.DrainResponse]  # type: ignore[assignment]
     """Refuses new requests and waits for the running ones; the server stays up, NOT_SERVING."""
     PauseGeneration: _aio.UnaryUnaryMultiCallable[_control_service_pb2.PauseGenerationRequest, _control_service_pb2.PauseGenerationResponse]  # type: ignore[assignment]
-    """Stops scheduling."""
+    """Stops scheduling, and answers when nothing runs any more. The server stays SERVING: requests that come meanwhile
+    queue. FAILED_PRECONDITION if ResumeGeneration or WakeUp came before that.
+    """
     ResumeGeneration: _aio.UnaryUnaryMultiCallable[_control_service_pb2.ResumeGenerationRequest, _control_service_pb2.ResumeGenerationResponse]  # type: ignore[assignment]
-    """Schedules again after PauseGeneration."""
+    """Schedules again after PauseGeneration; nothing to do if it was not paused. FAILED_PRECONDITION while asleep."""
     Sleep: _aio.UnaryUnaryMultiCallable[_control_service_pb2.SleepRequest, _control_service_pb2.SleepResponse]  # type: ignore[assignment]
-    """Frees the memory of an idle engine."""
+    """Pauses, then frees the memory of the engine, and answers when that is done. From level 1 on the server is
+    NOT_SERVING from the call on until WakeUp; requests that come nevertheless wait for it. It falls asleep even if the
+    caller does not wait for the answer. FAILED_PRECONDITION if WakeUp came before nothing ran any more.
+    """
     WakeUp: _aio.UnaryUnaryMultiCallable[_control_service_pb2.WakeUpRequest, _control_service_pb2.WakeUpResponse]  # type: ignore[assignment]
-    """Takes the memory back."""
+    """Takes the memory back, and schedules again once nothing is asleep: then the server is SERVING.
+    FAILED_PRECONDITION if the model's files are gone or are another model's; it sleeps on and may be woken again.
+    """
     ResetPrefixCache: _aio.UnaryUnaryMultiCallable[_control_service_pb2.ResetPrefixCacheRequest, _control_service_pb2.ResetPrefixCacheResponse]  # type: ignore[assignment]
     """Forgets the cached prefixes."""
     LoadLora: _aio.UnaryUnaryMultiCallable[_control_service_pb2.LoadLoraRequest, _control_service_pb2.LoadLoraResponse]  # type: ignore[assignment]
@@ -108,9 +126,13 @@ class ControlServiceAsyncStub(ControlServiceStub):
     ListLoras: _aio.UnaryUnaryMultiCallable[_control_service_pb2.ListLorasRequest, _control_service_pb2.ListLorasResponse]  # type: ignore[assignment]
     """Names the loaded LoRA adapters."""
     StartProfile: _aio.UnaryUnaryMultiCallable[_control_service_pb2.StartProfileRequest, _control_service_pb2.StartProfileResponse]  # type: ignore[assignment]
-    """Starts a profile of the engine."""
+    """Starts a profile of the engine's steps, the first thousand of them. FAILED_PRECONDITION if one is going on, or the
+    core was started without --profile-dir.
+    """
     StopProfile: _aio.UnaryUnaryMultiCallable[_control_service_pb2.StopProfileRequest, _control_service_pb2.StopProfileResponse]  # type: ignore[assignment]
-    """Ends the profile and writes it."""
+    """Ends the profile and writes it, for chrome://tracing and the like. FAILED_PRECONDITION if none was started, or
+    no step was run.
+    """
     SubscribeKvEvents: _aio.UnaryStreamMultiCallable[_control_service_pb2.SubscribeKvEventsRequest, _control_service_pb2.SubscribeKvEventsResponse]  # type: ignore[assignment]
     """What enters and leaves the prefix cache, for routers that send requests where their prefix is, until the client
     cancels. DATA_LOSS when events were missed: forget everything and subscribe again.
@@ -175,7 +197,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.PauseGenerationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.PauseGenerationResponse, _abc.Awaitable[_control_service_pb2.PauseGenerationResponse]]:
-        """Stops scheduling."""
+        """Stops scheduling, and answers when nothing runs any more. The server stays SERVING: requests that come meanwhile
+        queue. FAILED_PRECONDITION if ResumeGeneration or WakeUp came before that.
+        """
 
     @_abc_1.abstractmethod
     def ResumeGeneration(
@@ -183,7 +207,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.ResumeGenerationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.ResumeGenerationResponse, _abc.Awaitable[_control_service_pb2.ResumeGenerationResponse]]:
-        """Schedules again after PauseGeneration."""
+        """Schedules again after PauseGeneration; nothing to do if it was not paused. FAILED_PRECONDITION while asleep."""
 
     @_abc_1.abstractmethod
     def Sleep(
@@ -191,7 +215,10 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.SleepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.SleepResponse, _abc.Awaitable[_control_service_pb2.SleepResponse]]:
-        """Frees the memory of an idle engine."""
+        """Pauses, then frees the memory of the engine, and answers when that is done. From level 1 on the server is
+        NOT_SERVING from the call on until WakeUp; requests that come nevertheless wait for it. It falls asleep even if the
+        caller does not wait for the answer. FAILED_PRECONDITION if WakeUp came before nothing ran any more.
+        """
 
     @_abc_1.abstractmethod
     def WakeUp(
@@ -199,7 +226,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.WakeUpRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.WakeUpResponse, _abc.Awaitable[_control_service_pb2.WakeUpResponse]]:
-        """Takes the memory back."""
+        """Takes the memory back, and schedules again once nothing is asleep: then the server is SERVING.
+        FAILED_PRECONDITION if the model's files are gone or are another model's; it sleeps on and may be woken again.
+        """
 
     @_abc_1.abstractmethod
     def ResetPrefixCache(
@@ -239,7 +268,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.StartProfileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.StartProfileResponse, _abc.Awaitable[_control_service_pb2.StartProfileResponse]]:
-        """Starts a profile of the engine."""
+        """Starts a profile of the engine's steps, the first thousand of them. FAILED_PRECONDITION if one is going on, or the
+        core was started without --profile-dir.
+        """
 
     @_abc_1.abstractmethod
     def StopProfile(
@@ -247,7 +278,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.StopProfileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.StopProfileResponse, _abc.Awaitable[_control_service_pb2.StopProfileResponse]]:
-        """Ends the profile and writes it."""
+        """Ends the profile and writes it, for chrome://tracing and the like. FAILED_PRECONDITION if none was started, or
+        no step was run.
+        """
 
     @_abc_1.abstractmethod
     def SubscribeKvEvents(

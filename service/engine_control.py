@@ -1,0 +1,69 @@
+"""What operators do to the engine: pause it, put it to sleep, profile it. And what that means for readiness.
+
+Paused, the server is ready: requests queue, and nobody need go elsewhere for a moment. Asleep it is not, because the
+way back takes as long as a load; yet calls are let in, and wait until it is awake.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from service.errors import FailedPrecondition
+from service.gate import Gate
+from service.utility_calls import UtilityError
+
+_T = TypeVar("_T")
+
+
+class EngineControl:
+    """Calls on the core behind ``gate``.
+
+    Each raises FailedPrecondition, with the core's message, if the core refuses or fails, Unavailable without a core.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """The result of a utility call."""
+        try:
+            return await self._gate.look_in().engine.call_utility(method, *args)
+        except UtilityError as error:
+            raise FailedPrecondition(str(error)) from error
+
+    async def sleep(self, level: int, mode: str) -> None:
+        """Pause and, from level 1 on, give the memory back: not ready from now on."""
+        await self._to_the_end(self._sleep(level, mode))
+
+    async def wake_up(self, tags: Sequence[str]) -> None:
+        """Take back the memory of ``tags``, none = all: ready again once nothing is asleep."""
+        await self._to_the_end(self._wake_up(tags))
+
+    async def _sleep(self, level: int, mode: str) -> None:
+        if level == 0:
+            await self.call("sleep", level, mode)
+            return
+        self._gate.look_in()
+        self._gate.set_asleep(True)
+        try:
+            await self.call("sleep", level, mode)
+        except FailedPrecondition:
+            self._gate.set_asleep(await self.call("is_sleeping"))
+            raise
+
+    async def _wake_up(self, tags: Sequence[str]) -> None:
+        await self.call("wake_up", list(tags) or None)
+        self._gate.set_asleep(await self.call("is_sleeping"))
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Whoever asked may leave; the core does it nevertheless, and readiness must follow."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: the caller was told, if still there
