@@ -110,14 +110,14 @@ class NullEngine:
             if self._requests.pop(request_id, None):
                 self._has_unreported_finish = True
 
-    def abort_all(self) -> Outputs:
+    def abort_all(self, client_index: int | None = None) -> Outputs:
         outputs: Outputs = {}
-        for request in self._requests.values():
+        for request in [r for r in self._requests.values() if client_index in (None, r.client_index)]:
+            del self._requests[request.request_id]
             message = outputs.setdefault(request.client_index, EngineCoreOutputs())
             message.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))
         for message in outputs.values():
             message.finished_requests = [output.request_id for output in message.outputs]
-        self._requests.clear()
         return outputs
 
     def has_requests(self) -> bool:
@@ -150,6 +150,9 @@ class NullEngine:
 
     def check_integrity(self) -> None:
         """Nothing to leak: it has no blocks."""
+
+    def reset(self) -> None:
+        """Nothing to forget."""
 
     def shutdown(self) -> None:
         """Nothing to free."""

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from core.engine_interface import Engine
-from core.intake import AddedRequest, InputQueue, OutputQueue
+from core.intake import AddedRequest, InputQueue, LostFrontEnd, OutputQueue
 from core.replies import finish_reply, refusal, utility_failure, utility_reply
 from core.shutdown import Shutdown, ShutdownState
 from core.wire.messages import EngineCoreOutputs, FinishReason, RequestType, UtilityCall
@@ -30,9 +30,13 @@ class BusyLoop:
         self._output_queue = output_queue
         self._shutdown = shutdown
         self._unanswered: dict[int, UtilityCall] = {}
+        self._is_deserted = False
 
     def run(self) -> None:
-        """Return when a shutdown is complete. Any exception is fatal; who waits for a call's answer is told first."""
+        """Return when a shutdown is complete, or every front end is gone.
+
+        Any exception is fatal; who waits for a call's answer is told first.
+        """
         try:
             while self._handle_shutdown():
                 self._process_input_queue()
@@ -50,7 +54,7 @@ class BusyLoop:
     def _handle_shutdown(self) -> bool:
         """Whether the loop goes on."""
         if not self._shutdown.requested:
-            return True
+            return not self._is_deserted
         if self._shutdown.state is ShutdownState.REQUESTED:
             self._shutdown.begin()
             num_requests = self._engine.num_unfinished_requests()
@@ -60,11 +64,15 @@ class BusyLoop:
         return self._engine.has_requests()
 
     def _process_input_queue(self) -> None:
-        while not self._engine.has_requests() and not self._shutdown.requested:
+        while not self._engine.has_requests() and not self._is_ending:
             if self._input_queue.empty():
                 self._forget_aborts()
             self._dispatch(*self._input_queue.get())
         self._take_waiting_input()
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._shutdown.requested or self._is_deserted
 
     def _take_waiting_input(self) -> None:
         # Counted first: a flood of input must not keep the next step from coming.
@@ -93,6 +101,8 @@ class BusyLoop:
                 self._engine.abort_requests(payload)
             case RequestType.UTILITY:
                 self._call(payload)
+            case RequestType.FRONT_END_LOST:
+                self._lose_front_end(payload)
             case RequestType.EXECUTOR_FAILED:
                 raise EngineFailedError(payload)
 
@@ -138,8 +148,14 @@ class BusyLoop:
             self._reply(call.client_index, utility_failure(call.call_id, reason))
         self._unanswered.clear()
 
-    def _abort_all(self) -> None:
-        outputs = self._engine.abort_all()
+    def _lose_front_end(self, lost: LostFrontEnd) -> None:
+        """End its requests. Their last outputs are for it to find, should it come back."""
+        logger.warning("front end %d is gone", lost.client_index)
+        self._abort_all(lost.client_index)
+        self._is_deserted |= lost.is_last
+
+    def _abort_all(self, client_index: int | None = None) -> None:
+        outputs = self._engine.abort_all(client_index)
         self._send(outputs)
         if num_aborted := sum(len(client_outputs.outputs) for client_outputs in outputs.values()):
             logger.info("aborted %d requests that were still running", num_aborted)

@@ -80,9 +80,9 @@ class EngineCore:
         """Drop these requests without an output; unknown and finished ones are ignored."""
         self.scheduler.abort_requests(request_ids)
 
-    def abort_all(self) -> Outputs:
-        """End every request as ABORT; the final outputs by client index."""
-        return self.scheduler.abort_all()
+    def abort_all(self, client_index: int | None = None) -> Outputs:
+        """End every request, or every one of a client, as ABORT; the final outputs by client index."""
+        return self.scheduler.abort_all(client_index)
 
     def has_requests(self) -> bool:
         """Whether ``step`` would do anything. Requests frozen by a pause do not count: ``abort_all`` ends them."""
@@ -111,6 +111,12 @@ class EngineCore:
     def check_integrity(self) -> None:
         """Raises RuntimeError, with the numbers, if a block or a request has leaked."""
         self.scheduler.check_integrity()
+
+    def reset(self) -> None:
+        """Forget whom it has served: for an engine without requests."""
+        self._utilities.reset()
+        while self.has_requests():
+            self.step()
 
     def shutdown(self) -> None:
         self._executor.shutdown()

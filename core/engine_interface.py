@@ -28,8 +28,8 @@ class Engine(Protocol):
         """Drop the requests, without an output. Unknown and finished ids are ignored."""
         ...
 
-    def abort_all(self) -> dict[int, EngineCoreOutputs]:
-        """Finish every request as ABORT: the outputs that say so, per client index."""
+    def abort_all(self, client_index: int | None = None) -> dict[int, EngineCoreOutputs]:
+        """Finish every request, or every one of a client, as ABORT: the outputs that say so, per client index."""
         ...
 
     def has_requests(self) -> bool:
@@ -48,6 +48,10 @@ class Engine(Protocol):
 
     def check_integrity(self) -> None:
         """Called when there is nothing left to do. Raises RuntimeError if the engine has lost count; that is fatal."""
+        ...
+
+    def reset(self) -> None:
+        """Without requests: be as after the load, nothing paused and nothing cached."""
         ...
 
     def shutdown(self) -> None: ...

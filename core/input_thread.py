@@ -1,6 +1,11 @@
-"""The input thread: reads every input socket and hands each message to the intake."""
+"""The input thread: reads every input socket, and follows the connection behind it.
+
+DEALER ──▶ intake                               one of each per front end
+PAIR   ──▶ front_ends, on_front_end_lost        zmq's monitor of the DEALER
+"""
 
 import logging
+import math
 import os
 import threading
 import time
@@ -8,7 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
+from core.front_ends import FrontEnds
 from core.intake import Intake
 from core.wire.codec import Encoder
 from core.wire.messages import EngineReadyResponse
@@ -23,9 +30,19 @@ JOIN_TIMEOUT_S = 5.0
 class InputThread:
     """Reads every input socket and hands each message to the intake."""
 
-    def __init__(self, sockets: list[zmq.Socket[bytes]], intake: Intake, on_death: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        sockets: list[zmq.Socket[bytes]],
+        front_ends: FrontEnds,
+        intake: Intake,
+        on_front_end_lost: Callable[[int], None],
+        on_death: Callable[[str], None],
+    ) -> None:
         self._sockets = sockets
+        self._monitors = [monitor_of(socket) for socket in sockets]
+        self._front_ends = front_ends
         self._intake = intake
+        self._on_front_end_lost = on_front_end_lost
         self._on_death = on_death
         self._stop_read, stop_write = os.pipe()
         self._stop_write = os.fdopen(stop_write, "wb")
@@ -51,20 +68,52 @@ class InputThread:
         finally:
             os.close(self._stop_read)
             for socket in self._sockets:
+                socket.disable_monitor()
+            for socket in (*self._monitors, *self._sockets):
                 socket.close()
 
     def _read_until_stopped(self) -> None:
-        poller = zmq.Poller()
-        for source in (*self._sockets, self._stop_read):
-            poller.register(source, zmq.POLLIN)
-        while self._stop_read not in (readable := dict(poller.poll())):
+        poller = _poller(*self._sockets, *self._monitors, self._stop_read)
+        while self._stop_read not in (readable := self._wait(poller)):
             self._take_one_each(readable)
-        poller.unregister(self._stop_read)
-        deadline = time.monotonic() + LAST_READ_S
-        while time.monotonic() < deadline and (readable := dict(poller.poll(0))):
-            self._take_one_each(readable)
+            self._follow_connections(readable)
+        self._read_what_has_arrived()
+
+    def _wait(self, poller: zmq.Poller) -> dict[Any, int]:
+        seconds = self._front_ends.seconds_to_next_loss(time.monotonic())
+        return dict(poller.poll(None if seconds is None else math.ceil(seconds * 1000)))
 
     def _take_one_each(self, readable: dict[Any, int]) -> None:
         for client_index, socket in enumerate(self._sockets):
             if socket in readable:
                 self._intake.take(client_index, socket.recv_multipart())
+
+    def _follow_connections(self, readable: dict[Any, int]) -> None:
+        for client_index, monitor in enumerate(self._monitors):
+            if monitor in readable:
+                self._follow(client_index, parse_monitor_message(monitor.recv_multipart())["event"])
+        for client_index in self._front_ends.take_lost(time.monotonic()):
+            self._on_front_end_lost(client_index)
+
+    def _follow(self, client_index: int, event: int) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._front_ends.connect(client_index)
+        else:
+            self._front_ends.disconnect(client_index, time.monotonic())
+
+    def _read_what_has_arrived(self) -> None:
+        poller, deadline = _poller(*self._sockets), time.monotonic() + LAST_READ_S
+        while time.monotonic() < deadline and (readable := dict(poller.poll(0))):
+            self._take_one_each(readable)
+
+
+def monitor_of(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """What tells how its connection fares; the same at each call. To be asked for before it connects."""
+    return socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+
+
+def _poller(*sources: Any) -> zmq.Poller:
+    poller = zmq.Poller()
+    for source in sources:
+        poller.register(source, zmq.POLLIN)
+    return poller

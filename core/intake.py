@@ -36,6 +36,13 @@ class AddedRequest(NamedTuple):
     request: Any
 
 
+class LostFrontEnd(NamedTuple):
+    """Payload of a FRONT_END_LOST: who is gone, and whether nobody else is left."""
+
+    client_index: int
+    is_last: bool
+
+
 class Intake:
     """``take`` never raises: a message can end one request, never the thread."""
 

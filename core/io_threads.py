@@ -6,19 +6,32 @@
     PULL   ◀───── PUSH ◀── output thread ◀── output_queue ◀──────────────────┘
 
 Each thread owns its sockets, from the moment it starts, and its codec; only the queues are shared. A thread that dies
-says so through ``on_death``: a core that cannot hear or speak must not live on.
+says so (``Reports.death``): a core that cannot hear or speak must not live on.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import zmq
 
 from core.front_ends import FrontEnds
-from core.input_thread import InputThread
+from core.input_thread import InputThread, monitor_of
 from core.intake import Intake, OutputQueue
 from core.output_thread import LINGER_MS, OutputThread
 from core.wire.handshake import engine_identity
 from core.wire.messages import EngineAddresses, EngineReadyResponse
+
+
+class Reports(NamedTuple):
+    """Whom the threads tell, from where they are.
+
+    ``unsendable``: ids of requests whose output cannot be sent. ``front_end_lost``: a client index.
+    ``death``: why a thread has ended that should not have.
+    """
+
+    unsendable: Callable[[list[str]], None]
+    front_end_lost: Callable[[int], None]
+    death: Callable[[str], None]
 
 
 class IOThreads:
@@ -31,15 +44,14 @@ class IOThreads:
         front_ends: FrontEnds,
         intake: Intake,
         output_queue: OutputQueue,
-        on_unsendable: Callable[[list[str]], None],
-        on_death: Callable[[str], None],
+        reports: Reports,
     ) -> None:
         self._context = zmq.Context()
         outputs = [_connect(self._context, zmq.PUSH, address) for address in addresses.outputs]
         identity = engine_identity(rank)
         inputs = [_connect(self._context, zmq.DEALER, address, identity) for address in addresses.inputs]
-        self._output = OutputThread(outputs, output_queue, front_ends, rank, on_unsendable, on_death)
-        self._input = InputThread(inputs, intake, on_death)
+        self._output = OutputThread(outputs, output_queue, front_ends, rank, reports.unsendable, reports.death)
+        self._input = InputThread(inputs, front_ends, intake, reports.front_end_lost, reports.death)
 
     def start(self, ready_response: EngineReadyResponse) -> None:
         """Introduce the core on every input socket, then listen and speak."""
@@ -71,5 +83,6 @@ def _connect(
     socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = 5
     if identity is not None:
         socket.identity = identity
+        monitor_of(socket)
     socket.connect(address)
     return socket

@@ -85,6 +85,8 @@ class OutputThread:
         if not 0 <= client_index < len(self._sockets):
             self._dropped.warning("dropped an output for client %d, there are %d", client_index, len(self._sockets))
             return
+        if not (outputs.outputs or outputs.utility_output) and self._front_ends.is_gone(client_index):
+            return  # Statistics would wait for it for ever.
         outputs.engine_index = self._engine_index
         buffers = self._buffers[client_index]
         buffer = buffers.take()

@@ -19,9 +19,12 @@ output thread  PUSH sockets, encoder                         output_queue; input
 """
 
 import contextlib
+import dataclasses
+import functools
 import gc
 import logging
 import queue
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,11 +33,11 @@ import setproctitle
 from core.busy_loop import BusyLoop
 from core.engine_interface import Engine, EngineFactory
 from core.front_ends import FrontEnds
-from core.intake import InputQueue, Intake, OutputQueue
-from core.io_threads import IOThreads
+from core.intake import InputQueue, Intake, LostFrontEnd, OutputQueue
+from core.io_threads import IOThreads, Reports
 from core.output_thread import LINGER_MS
-from core.shutdown import CLEANUP_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
-from core.wire.handshake import CoreHandshake, HandshakeConfig
+from core.shutdown import CLEANUP_GRACE_S, ORPHAN_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
+from core.wire.handshake import CoreHandshake, HandshakeConfig, HandshakeError
 from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, ParallelConfig, RequestType
 from core.wire.version import WireVersion, introduction
 
@@ -45,13 +48,19 @@ logger = logging.getLogger(__name__)
 class ProcessConfig:
     """``lifeline_fd``: read end of a pipe that ends with the gateway; None: nobody's end is this core's end.
 
-    ``wire_version`` None: that of each front end, once a request of it tells.
+    ``wire_version`` None: that of each front end, once a request of it tells. ``survive_frontend``: when the last front
+    end is gone, wait for the next one instead of going too.
     """
 
     handshake: HandshakeConfig
     shutdown_timeout_s: float = 0.0
     lifeline_fd: int | None = None
     wire_version: WireVersion | None = None
+    survive_frontend: bool = False
+
+
+class FrontEndsGoneError(Exception):
+    """There is nobody left to serve."""
 
 
 class EngineCoreProc:
@@ -60,26 +69,28 @@ class EngineCoreProc:
     def __init__(self, config: ProcessConfig, build_engine: EngineFactory, shutdown: Shutdown) -> None:
         self._handshake = config.handshake
         self._wire_version = config.wire_version
+        self._survives_front_ends = config.survive_frontend
         self._build_engine = build_engine
         self._shutdown = shutdown
         self._input_queue: InputQueue = queue.SimpleQueue()
         self._output_queue: OutputQueue = queue.SimpleQueue()
+        self._cleanup = contextlib.ExitStack()
+        self._engine: Engine | None = None
+        self._parallel_config = ParallelConfig()
 
     def run(self) -> None:
         """Serve until a shutdown is complete.
 
-        Raises HandshakeError without a front end, SystemExit if a signal ends the load, and whatever ends the engine,
-        after every front end was told ENGINE_CORE_DEAD.
+        Raises HandshakeError without a front end, FrontEndsGoneError when the last one is gone, SystemExit if a signal
+        comes while nobody is served, and whatever ends the engine, after every front end was told ENGINE_CORE_DEAD.
         """
-        with contextlib.ExitStack() as cleanup:
-            with CoreHandshake(self._handshake) as handshake:
-                init = handshake.greet()
-                engine = self._load_engine(init.parallel_config)
-                cleanup.callback(engine.shutdown)
-                cleanup.enter_context(_frozen_garbage())
-                io = cleanup.enter_context(self._io_threads(engine, init.addresses))
-                handshake.say_ready(init.parallel_config)
-            self._serve(engine, io)
+        with self._cleanup:
+            self._serve_front_ends(self._handshake)
+            while not self._shutdown.requested:
+                if not self._survives_front_ends:
+                    raise FrontEndsGoneError("every front end is gone")
+                self._forget_front_ends()
+                self._serve_front_ends(dataclasses.replace(self._handshake, init_timeout_s=None))
 
     def wake(self) -> None:
         """Let the busy loop look at the shutdown state."""
@@ -88,6 +99,26 @@ class EngineCoreProc:
     def fail(self, reason: str) -> None:
         """The core cannot go on: end it as if a step had raised."""
         self._input_queue.put((RequestType.EXECUTOR_FAILED, reason))
+
+    def _serve_front_ends(self, config: HandshakeConfig) -> None:
+        """Find front ends and serve them, until a shutdown is complete or the last of them is gone."""
+        with contextlib.ExitStack() as session:
+            with CoreHandshake(config) as handshake:
+                init = handshake.greet()
+                engine = self._engine_for(init.parallel_config)
+                io = session.enter_context(self._io_threads(engine, init.addresses))
+                handshake.say_ready(init.parallel_config)
+            self._serve(engine, io)
+
+    def _engine_for(self, parallel_config: ParallelConfig) -> Engine:
+        """The engine, loaded for the first front end that asks."""
+        if self._engine is None:
+            self._engine, self._parallel_config = self._load_engine(parallel_config), parallel_config
+            self._cleanup.callback(self._engine.shutdown)
+            self._cleanup.enter_context(_frozen_garbage())
+        if parallel_config != self._parallel_config:
+            raise HandshakeError(f"loaded for {self._parallel_config}, and now INIT says {parallel_config}")
+        return self._engine
 
     def _load_engine(self, parallel_config: ParallelConfig) -> Engine:
         logger.info("loading the engine")
@@ -102,14 +133,15 @@ class EngineCoreProc:
     @contextlib.contextmanager
     def _io_threads(self, engine: Engine, addresses: EngineAddresses) -> Iterator[IOThreads]:
         rank, version = self._handshake.rank, self._wire_version
-        front_ends = FrontEnds(len(addresses.outputs), version)
+        front_ends = FrontEnds(len(addresses.outputs), version, time.monotonic())
         intake = Intake(engine, self._input_queue, self._output_queue, front_ends)
-        io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, self._abort, self.fail)
+        reports = Reports(self._abort, functools.partial(self._lose_front_end, front_ends), self.fail)
+        io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, reports)
         try:
             io.start(introduction(engine.ready_response, version, rank, addresses.frontend_stats_publish_address))
             yield io
         finally:
-            io.close(0 if self._shutdown.orphaned else LINGER_MS)
+            io.close(0 if self._shutdown.orphaned or front_ends.all_gone else LINGER_MS)
 
     def _serve(self, engine: Engine, io: IOThreads) -> None:
         loop = BusyLoop(engine, self._input_queue, self._output_queue, self._shutdown)
@@ -124,6 +156,20 @@ class EngineCoreProc:
             self._output_queue.put(ENGINE_CORE_DEAD)
             logger.exception("the engine died")
             raise
+
+    def _forget_front_ends(self) -> None:
+        """Be as after the load. Answers that are still to come reach nobody: they go to the old queue."""
+        assert self._engine is not None, "served"
+        logger.warning("every front end is gone, the core stays for the next")
+        self._shutdown.stop_running()
+        self._engine.reset()
+        self._output_queue = queue.SimpleQueue()
+
+    def _lose_front_end(self, front_ends: FrontEnds, client_index: int) -> None:
+        if front_ends.all_gone and not self._survives_front_ends:
+            self._shutdown.end_within(ORPHAN_GRACE_S)
+        lost = LostFrontEnd(client_index, front_ends.all_gone)
+        self._input_queue.put((RequestType.FRONT_END_LOST, lost))
 
     def _abort(self, request_ids: list[str]) -> None:
         self._input_queue.put((RequestType.ABORT, request_ids))

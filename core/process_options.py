@@ -50,6 +50,11 @@ _OPTIONS = [
         help="Release of vLLM whose front ends this core serves; auto: each is known by its first request.",
     ),
     option(
+        "--survive-frontend/--no-survive-frontend",
+        default=False,
+        help="When the last front end is gone, wait for the next one, with the model loaded, instead of going too.",
+    ),
+    option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
         default="info",
@@ -72,6 +77,7 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         shutdown_timeout: float,
         lifeline_fd: int | None,
         wire_version: str,
+        survive_frontend: bool,
         log_level: str,
         log_format: LogFormat,
         **others: Any,
@@ -80,7 +86,8 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
         handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
         version = None if wire_version == "auto" else WireVersion(wire_version)
-        return command(process=ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version), **others)
+        process = ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version, survive_frontend)
+        return command(process=process, **others)
 
     for add_option in reversed(_OPTIONS):
         with_process = add_option(with_process)

@@ -81,10 +81,10 @@ class Scheduler:
                 self._finish(request, FinishReason.ABORT)
         self._drop_finished()
 
-    def abort_all(self) -> Outputs:
-        """End every request with a final ABORT output, named in ``finished_requests`` as well."""
+    def abort_all(self, client_index: int | None = None) -> Outputs:
+        """End every request, or every one of a client, with an ABORT output, named in ``finished_requests`` as well."""
         outputs, self._pending_outputs = self._pending_outputs, {}
-        for request in list(self.requests.values()):
+        for request in [r for r in self.requests.values() if client_index in (None, r.client_index)]:
             self._finish(request, FinishReason.ABORT)
             message = outputs.setdefault(request.client_index, EngineCoreOutputs())
             message.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))

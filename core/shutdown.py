@@ -1,7 +1,8 @@
 """How the core comes to its end.
 
-    LOADING ──▶ RUNNING ──SIGTERM──▶ REQUESTED ──busy loop──▶ SHUTTING_DOWN ──nothing left──▶ exit
+    LOADING ◀─▶ RUNNING ──SIGTERM──▶ REQUESTED ──busy loop──▶ SHUTTING_DOWN ──nothing left──▶ exit
        └────────SIGTERM: SystemExit out of whatever loads────────────▲
+                                                    (or waits for the next front end, when the last one is gone)
 
     main thread      signal handler: moves the state, touches nothing else (it may interrupt anything)
     watcher thread   woken by the signal or by the end of the lifeline; wakes the busy loop, keeps the time limits
@@ -9,12 +10,14 @@
 The lifeline is the read end of a pipe whose write end lives in the gateway: it ends when the gateway does.
 """
 
+import ctypes
 import enum
 import logging
 import os
 import selectors
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +31,7 @@ ORPHAN_GRACE_S = 5.0
 """A core whose gateway is dead outlives it no longer than this, whatever it is doing."""
 CLEANUP_GRACE_S = 10.0
 """Time for cleaning up: longer than the output sockets linger."""
+_PR_SET_PDEATHSIG = 1
 
 
 class ShutdownState(enum.Enum):
@@ -38,7 +42,7 @@ class ShutdownState(enum.Enum):
 
 
 class Shutdown:
-    """Whether the core is to go down, and by when. The state moves forward only, on the main thread only.
+    """Whether the core is to go down, and by when. The state moves on the main thread only, and never back to life.
 
     ``timeout_s`` 0: running requests are aborted at once; above 0: they may run to their end until then.
     ``exit_by_force_after`` is told in how many seconds the process must be gone; None if it is not the core's own.
@@ -50,6 +54,7 @@ class Shutdown:
         self.state = ShutdownState.LOADING
         self.has_served = False
         self.orphaned = False
+        self._signalled = False
         self._deadline = 0.0
 
     @property
@@ -68,6 +73,12 @@ class Shutdown:
         self.state = ShutdownState.RUNNING
         self.has_served = True
 
+    def stop_running(self) -> None:
+        """There is nobody to serve, for now. Raises SystemExit if a signal has come, as later ones will."""
+        self.state = ShutdownState.LOADING
+        if self._signalled:
+            raise SystemExit(0)
+
     def request(self) -> None:
         """Go down. Asked again, it changes nothing."""
         if self.state is ShutdownState.RUNNING:
@@ -85,10 +96,14 @@ class Shutdown:
             self._exit_by_force_after(seconds)
 
     def handle_signal(self, signum: int, _frame: FrameType | None) -> None:
-        """Handler of SIGTERM and SIGINT. During the load it raises SystemExit; the second signal does nothing."""
+        """Handler of SIGTERM and SIGINT. While nobody is served it raises SystemExit; the second signal does nothing.
+
+        The exit code is 0 only if somebody was.
+        """
+        self._signalled = True
         if self.state is ShutdownState.LOADING:
             self.state = ShutdownState.SHUTTING_DOWN
-            raise SystemExit(128 + signum)
+            raise SystemExit(0 if self.has_served else 128 + signum)
         self.request()
 
 
@@ -108,6 +123,8 @@ class ShutdownWatcher:
 
     def start(self) -> None:
         """Take over SIGTERM and SIGINT, for good: one that comes during the cleanup must not cut it short."""
+        if self._lifeline_fd is not None:
+            _go_on_when_the_parent_dies()
         signal.set_wakeup_fd(self._signals_in.fileno(), warn_on_full_buffer=False)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._shutdown.handle_signal)
@@ -137,6 +154,12 @@ class ShutdownWatcher:
         exit_by_force_after(ORPHAN_GRACE_S)
         logger.warning("the gateway is gone, shutting down")
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _go_on_when_the_parent_dies() -> None:
+    """So that a core that is stopped (SIGSTOP) sees the end of its lifeline."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def exit_by_force_after(seconds: float, unless: Callable[[], bool] = lambda: False) -> None:

@@ -79,6 +79,11 @@ class Utilities:
         """Answer the pauses. Called when there is no work, and all outputs of earlier steps are on their way."""
         self._pauses.settle()
 
+    def reset(self) -> None:
+        """Be as after the start: awake, and nothing cached."""
+        self.wake_up()
+        self.reset_prefix_cache(reset_running_requests=True)
+
     def get_supported_tasks(self) -> list[str]:
         return ["generate"]
 

@@ -26,7 +26,7 @@ REFUSED = "refused: "
 
 
 class RequestType(enum.Enum):
-    """First frame of every message to the core: one raw byte. The last two never leave the process."""
+    """First frame of every message to the core: one raw byte. The last three never leave the process."""
 
     ADD = b"\x00"
     ABORT = b"\x01"
@@ -34,6 +34,7 @@ class RequestType(enum.Enum):
     UTILITY = b"\x03"
     EXECUTOR_FAILED = b"\x04"
     WAKEUP = b"\x05"
+    FRONT_END_LOST = b"\xff"
 
 
 class FinishReason(enum.IntEnum):

@@ -56,6 +56,7 @@ CORE_KEYS = (
     "shutdown-timeout",
     "lifeline-fd",
     "wire-version",
+    "survive-frontend",
     "log-level",
     "log-format",
     "max-model-len",

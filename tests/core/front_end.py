@@ -67,10 +67,13 @@ class FrontEnd:
         self.outputs = [self._bind(zmq.PULL, f"output{i}") for i in range(num_clients)]
 
     def _bind(self, kind: int, name: str) -> zmq.Socket[bytes]:
+        return self._listen(kind, f"ipc://{self._folder}/{name}" if self._folder else "tcp://127.0.0.1:0")
+
+    def _listen(self, kind: int, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.linger = 0
         socket.rcvtimeo = PATIENCE_S * 1000
-        socket.bind(f"ipc://{self._folder}/{name}" if self._folder else "tcp://127.0.0.1:0")
+        socket.bind(address)
         return socket
 
     @property
@@ -152,6 +155,19 @@ class FrontEnd:
             self.receive(client_index)
         return self._answers[call_id]
 
+    def leave(self, client_index: int) -> tuple[str, str]:
+        """Close the sockets of one client; where they were."""
+        left = self.inputs[client_index], self.outputs[client_index]
+        addresses = address_of(left[0]), address_of(left[1])
+        for socket in left:
+            socket.close(linger=0)
+        return addresses
+
+    def come_back(self, client_index: int, address_in: str, address_out: str) -> None:
+        """Open them again."""
+        self.inputs[client_index] = self._listen(zmq.ROUTER, address_in)
+        self.outputs[client_index] = self._listen(zmq.PULL, address_out)
+
     def close(self) -> None:
         self._context.destroy(linger=0)
 
@@ -198,6 +214,11 @@ class CoreProcess:
     def wait_for_log(self, pattern: str) -> None:
         with self._logged:
             assert self._logged.wait_for(lambda: re.search(pattern, self.log), PATIENCE_S), self.log
+
+    def forget_log(self) -> None:
+        """What comes next is what counts."""
+        with self._logged:
+            self._log.clear()
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -8,7 +8,7 @@ import pytest
 
 from bench.null_engine import NullEngine, NullEngineConfig
 from core.busy_loop import BusyLoop, EngineFailedError
-from core.intake import AddedRequest, InputQueue, OutputQueue
+from core.intake import AddedRequest, InputQueue, LostFrontEnd, OutputQueue
 from core.shutdown import Shutdown, ShutdownState
 from core.wire.messages import EngineCoreOutput, FinishReason, RequestType, UtilityCall, UtilityOutput
 from tests.core.front_end import make_request
@@ -89,6 +89,29 @@ def test_requests_are_run() -> None:
     outputs = loop.outputs()
     assert [(client, output.request_id) for client, output in outputs] == [(0, "a"), (1, "b"), (0, "a")]
     assert [output.finish_reason for _, output in outputs] == [None, FinishReason.LENGTH, FinishReason.LENGTH]
+
+
+def test_a_lost_front_end_loses_its_requests() -> None:
+    """They end, each with its last output should the front end come back; those of others go on."""
+    loop = Loop()
+    loop.add("a", client_index=0, max_tokens=2)
+    loop.add("b", client_index=1, max_tokens=1000)
+    loop.input_queue.put((RequestType.FRONT_END_LOST, LostFrontEnd(1, is_last=False)))
+    loop.run_to_the_end()
+    ends = [(client, output.request_id, output.finish_reason) for client, output in loop.outputs() if output.finished]
+    assert ends == [(1, "b", FinishReason.ABORT), (0, "a", FinishReason.LENGTH)]
+
+
+def test_the_last_front_end_is_lost() -> None:
+    """The loop returns, without a shutdown, and what came in just before has its end too."""
+    loop = Loop(tokens_per_second=1)
+    loop.add("a", max_tokens=1000)
+    loop.input_queue.put((RequestType.FRONT_END_LOST, LostFrontEnd(0, is_last=True)))
+    loop.add("b", max_tokens=1000)
+    loop.loop.run()
+    loop.loop.finish()
+    assert not loop.shutdown.requested
+    assert {o.request_id: o.finish_reason for _, o in loop.outputs()} == dict.fromkeys("ab", FinishReason.ABORT)
 
 
 def test_abort_behind_its_add() -> None:

@@ -251,6 +251,32 @@ def test_abort_all_ends_every_request_with_a_final_output() -> None:
     assert run_to_end(engine) == {}
 
 
+def test_the_requests_of_one_client_end() -> None:
+    """Those of another go on."""
+    engine = make_engine()
+    for request_id, client_index in (("a", 0), ("b", 1), ("c", 1)):
+        add_for_client(engine, request_id, client_index, max_tokens=2)
+    engine.step()
+    assert {output.request_id for output in engine.abort_all(1)[1].outputs} == {"b", "c"}
+    assert [*run_to_end(engine)] == ["a"]
+
+
+def test_reset_forgets_whom_the_engine_has_served() -> None:
+    """Paused by the one front end, it serves the next one, which finds nothing cached."""
+    engine = make_engine()
+    add_for_client(engine, "a", 0, max_tokens=9)
+    engine.step()
+    engine.call_utility("pause_scheduler", ["keep", False])
+    engine.abort_all()
+    engine.reset()
+    assert not engine.has_requests()
+    assert not engine.call_utility("is_sleeping", [])
+    add_for_client(engine, "b", 0, max_tokens=1)
+    stats = step(engine)["b"].prefill_stats
+    assert stats is not None
+    assert stats.num_cached_tokens == 0
+
+
 def engine_with(num_requests: int) -> EngineCore:
     engine = make_engine()
     for index in range(num_requests):

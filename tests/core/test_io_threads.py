@@ -19,7 +19,7 @@ from bench.null_engine import NullEngine
 from core.front_ends import FrontEnds
 from core.input_thread import InputThread
 from core.intake import Intake, OutputQueue
-from core.io_threads import IOThreads
+from core.io_threads import IOThreads, Reports
 from core.wire.messages import (
     ENGINE_CORE_DEAD,
     EngineAddresses,
@@ -28,6 +28,7 @@ from core.wire.messages import (
     FinishReason,
     LogprobsLists,
     RequestType,
+    SchedulerStats,
     UtilityOutput,
 )
 from tests.core.front_end import PATIENCE_S, FrontEnd, address_of
@@ -42,6 +43,7 @@ class Threads:
         self.input_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.output_queue: OutputQueue = queue.SimpleQueue()
         self.unsendable: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self.lost: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
         inputs, outputs = front_end.inputs, front_end.outputs
         self.front_ends = FrontEnds(len(inputs))
@@ -51,8 +53,7 @@ class Threads:
             self.front_ends,
             Intake(self.engine, self.input_queue, self.output_queue, self.front_ends),
             self.output_queue,
-            self.unsendable.put,
-            self.deaths.put,
+            Reports(self.unsendable.put, self.lost.put, self.deaths.put),
         )
         self.io.start(self.engine.ready_response)
         for client_index in range(len(inputs)):
@@ -178,7 +179,8 @@ class StoppedIntake(Intake):
 
     def __init__(self, sockets: list[zmq.Socket[bytes]]) -> None:
         super().__init__(NullEngine(), queue.SimpleQueue(), queue.SimpleQueue(), FrontEnds(len(sockets)))
-        self.thread = InputThread(sockets, self, lambda _reason: None)
+        front_ends = FrontEnds(len(sockets))
+        self.thread = InputThread(sockets, front_ends, self, lambda _index: None, lambda _reason: None)
         self.is_stopping = threading.Event()
         self.taken: list[int] = []
         self._sockets = sockets
@@ -213,6 +215,31 @@ def test_what_has_arrived_before_the_stop_is_taken(front_end: FrontEnd) -> None:
     context.term()
 
 
+def test_a_front_end_that_hangs_up_is_lost(threads: Threads) -> None:
+    """Told once it has not come back in time; the other one is still heard and spoken to."""
+    threads.front_end.leave(1)
+    assert threads.lost.get(timeout=PATIENCE_S) == 1
+    assert [threads.front_ends.is_gone(i) for i in range(2)] == [False, True]
+    threads.front_end.add("a", client_index=0)
+    assert threads.input_queue.get(timeout=PATIENCE_S)[0] is RequestType.ADD
+    threads.put(EngineCoreOutput("a", [1]), client_index=0)
+    assert threads.front_end.receive(0).outputs[0].request_id == "a"
+    assert threads.lost.empty()
+
+
+def test_a_front_end_that_comes_back_finds_what_was_for_it_but_no_old_statistics(threads: Threads) -> None:
+    """Its outputs wait for it, as they end its requests; statistics would pile up for one that never comes."""
+    address_in, address_out = threads.front_end.leave(1)
+    assert threads.lost.get(timeout=PATIENCE_S) == 1
+    for number in range(3):
+        threads.output_queue.put((1, EngineCoreOutputs(scheduler_stats=SchedulerStats(step_counter=number))))
+    threads.put(EngineCoreOutput("a", [], finish_reason=FinishReason.ABORT), client_index=1)
+    threads.put(EngineCoreOutput("b", [1]), client_index=0)
+    assert threads.front_end.receive(0).outputs[0].request_id == "b"  # so far the output thread has come
+    threads.front_end.come_back(1, address_in, address_out)
+    assert threads.front_end.receive(1).outputs[0].finish_reason is FinishReason.ABORT
+
+
 def test_death_of_the_output_thread(threads: Threads) -> None:
     """An output thread that dies reports it, and tells the clients if it still can."""
     threads.output_queue.put(7)  # type: ignore[arg-type]
@@ -233,7 +260,9 @@ def test_death_of_the_input_thread(front_end: FrontEnd) -> None:
     outputs: OutputQueue = queue.SimpleQueue()
     intake = NoIntake(threads.engine, queue.SimpleQueue(), outputs, FrontEnds(1))
     addresses = EngineAddresses([address_of(front_end.inputs[0])], [address_of(front_end.outputs[0])])
-    io = IOThreads(addresses, 1, threads.front_ends, intake, outputs, lambda _ids: None, deaths.put)
+    io = IOThreads(
+        addresses, 1, threads.front_ends, intake, outputs, Reports(lambda _ids: None, lambda _index: None, deaths.put)
+    )
     io.start(threads.engine.ready_response)
     identity, _ = front_end.inputs[0].recv_multipart()
     front_end.inputs[0].send_multipart([identity, b"\x00", msgspec.msgpack.encode(None)])

@@ -1,7 +1,10 @@
 """Core processes, from HELLO to exit, as a front end sees them."""
 
 import os
+import select
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 
 from core.wire.messages import EventType, FinishReason, RequestType
 from core.wire.version import WireVersion
-from tests.core.front_end import CoreProcess, FrontEnd, make_request
+from tests.core.front_end import PATIENCE_S, ROOT, CoreProcess, FrontEnd, make_request
 from tests.core.wire.recorded import recording
 
 ENDLESS = 8000
@@ -369,6 +372,92 @@ def test_gateway_dies(front_end: FrontEnd, module: str, arguments: tuple[str, ..
         os.close(write_end)
         assert core.wait() == (1 if module == BROKEN else 0)
         assert "the gateway is gone" in core.log
+
+
+def test_one_of_three_front_ends_leaves(tmp_path: Path) -> None:
+    """Its requests end; the requests and calls of the other two are answered, each where it came from."""
+    with (
+        FrontEnd(tmp_path, num_clients=3) as front_end,
+        CoreProcess(front_end.address, "--tokens-per-second", "20") as core,
+    ):
+        front_end.accept()
+        for client_index in range(3):
+            front_end.add(f"r{client_index}", client_index, max_tokens=ENDLESS)
+        front_end.leave(2)
+        core.wait_for_log("aborted 1 requests")
+        for client_index in range(2):
+            front_end.call(client_index, "is_sleeping", client_index=client_index)
+            assert front_end.receive_answer(client_index, client_index).result == (None, False)
+            front_end.abort(f"r{client_index}")
+            front_end.add(f"s{client_index}", client_index)
+            front_end.receive_until_finished(f"s{client_index}", client_index=client_index)
+
+
+@pytest.mark.parametrize("scheme", ["ipc", "tcp"])
+def test_the_last_front_end_leaves(tmp_path: Path, scheme: str) -> None:
+    """A core that was started by hand does not outlive those it serves: it ends with code 1 and says why."""
+    with (
+        FrontEnd(tmp_path, num_clients=2, scheme=scheme) as front_end,
+        CoreProcess(front_end.address, "--tokens-per-second", "20") as core,
+    ):
+        front_end.accept()
+        front_end.add("a", max_tokens=ENDLESS)
+        front_end.receive_first("a")
+        front_end.close()
+        assert core.wait() == 1
+        assert "exiting: every front end is gone" in core.log
+        assert "Traceback" not in core.log
+
+
+def test_a_stuck_core_does_not_outlive_its_front_end(front_end: FrontEnd) -> None:
+    """A step that never ends does not keep the process either."""
+    with CoreProcess(front_end.address, "--fault", "hang", module=BROKEN) as core:
+        front_end.accept()
+        front_end.add("a")
+        front_end.close()
+        assert core.wait() == 1
+        assert "exiting by force" in core.log
+
+
+def test_survive_frontend(tmp_path: Path) -> None:
+    """With --survive-frontend a core serves one front end after another, with one load, and ends well on SIGTERM."""
+    with CoreProcess(f"ipc://{tmp_path}/handshake", "--survive-frontend", "--tokens-per-second", "20") as core:
+        for _ in range(3):
+            with FrontEnd(tmp_path) as front_end:
+                front_end.accept()
+                front_end.add("a", max_tokens=2)
+                front_end.add("b", max_tokens=ENDLESS)
+                outputs = front_end.receive_until_finished("a")["a"]
+                assert [len(output.new_token_ids) for output in outputs] == [1, 1]
+            core.wait_for_log("the core stays for the next")
+            core.forget_log()
+        core.wait_for_log("waiting for a front end")
+        core.terminate()
+        assert core.wait() == 0
+        assert "loading the engine" not in core.log
+
+
+_ADOPT = """
+import os, subprocess, sys, time
+read_end, write_end = os.pipe()
+command = [*sys.argv[1:], "--lifeline-fd", str(read_end)]
+print(subprocess.Popen(command, pass_fds=(read_end,), stderr=subprocess.DEVNULL).pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_stopped_core_goes_with_its_gateway(front_end: FrontEnd) -> None:
+    """SIGKILL for the gateway wakes a core that SIGSTOP has frozen, so that it sees the end of its lifeline."""
+    core = [sys.executable, "-m", "bench.null_core", "--handshake-address", front_end.address]
+    with subprocess.Popen([sys.executable, "-c", _ADOPT, *core], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        process = psutil.Process(int(parent.stdout.readline()))
+        pid_fd = os.pidfd_open(process.pid)
+        front_end.accept()
+        process.suspend()
+        parent.kill()
+        assert select.select([pid_fd], [], [], PATIENCE_S)[0]
+        os.close(pid_fd)
 
 
 def test_idle_costs_nothing(front_end: FrontEnd) -> None:

@@ -53,6 +53,33 @@ def test_swallowed_signal() -> None:
     assert not shutdown.has_served
 
 
+def test_signal_while_nobody_is_left() -> None:
+    """A core that waits for its next front end ends on a signal at once, and well: it has served."""
+    shutdown = running(timeout_s=600)
+    shutdown.stop_running()
+    with pytest.raises(SystemExit) as caught:
+        shutdown.handle_signal(signal.SIGTERM, None)
+    assert caught.value.code == 0
+
+
+def test_signal_before_nobody_is_left() -> None:
+    """A signal just before the core begins to wait is not lost."""
+    shutdown = running()
+    shutdown.handle_signal(signal.SIGTERM, None)
+    with pytest.raises(SystemExit) as caught:
+        shutdown.stop_running()
+    assert caught.value.code == 0
+
+
+def test_running_again() -> None:
+    """The next front end is served like the first one."""
+    shutdown = running()
+    shutdown.stop_running()
+    shutdown.start_running()
+    assert shutdown.state is ShutdownState.RUNNING
+    assert not shutdown.requested
+
+
 @pytest.mark.parametrize(
     ("timeout_s", "orphaned", "overdue"), [(0, False, True), (600, False, False), (600, True, True)]
 )

@@ -25,7 +25,14 @@ def test_serve_says_of_the_engine_what_the_core_says() -> None:
 
 def test_serve_has_every_option_of_the_engine() -> None:
     """All that a core takes but how it finds its gateway and how it ends, which is the gateway's to say."""
-    of_the_gateway = {"handshake-address", "headless", "shutdown-timeout", "lifeline-fd", "wire-version"}
+    of_the_gateway = {
+        "handshake-address",
+        "headless",
+        "shutdown-timeout",
+        "lifeline-fd",
+        "wire-version",
+        "survive-frontend",
+    }
     of_the_gateway |= {key for key in options_of(core.cli.command) if key.startswith("data-parallel")}
     assert options_of(core.cli.command).keys() - options_of(serve).keys() == of_the_gateway
 
