@@ -140,7 +140,7 @@ def count_blocks(executor: Executor, config: CacheConfig, max_num_seqs: int, max
     num_blocks = min(available // block_bytes, max_num_seqs * -(-max_model_len // config.block_size) + 1)
     if num_blocks < 2:
         need = f"needs at least 2 blocks of {block_bytes} bytes"
-        raise ValueError(f"kv_cache_memory_bytes: the KV cache {need} ({2 * block_bytes} bytes), got {available}")
+        raise ValueError(f"kv_cache_memory: the KV cache {need} ({2 * block_bytes} bytes), got {available}")
     if (max_num_tokens := (num_blocks - 1) * config.block_size) < max_model_len:
         logger.warning(
             "the KV cache holds %d tokens: no request reaches max_model_len %d", max_num_tokens, max_model_len

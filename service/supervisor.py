@@ -3,6 +3,7 @@
     gateway ── spawn ──▶ core      in a session of its own: Ctrl-C at the terminal is the gateway's to handle
             ── lifeline pipe ──▶   the gateway holds its end open and never writes; when it dies, however it dies,
                                    the core reads end-of-file and goes too
+            ◀── stderr pipe ──     its log, passed on
             ◀── pidfd ──           its end, awaited and not polled
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
 
@@ -21,6 +22,7 @@ from typing import Any
 from core.wire.handshake import HandshakeError, HandshakeServer
 from core.wire.messages import EngineReadyResponse
 from service.config import CoreConfig
+from service.core_log import CoreLog
 from service.engine_client import EngineClient
 
 logger = logging.getLogger(__name__)
@@ -39,17 +41,24 @@ class CoreProcess:
     def __init__(self, command: tuple[str, ...], handshake_address: str) -> None:
         """Start ``command``, with the flags that lead it to its gateway. Raises CoreLoadError if it cannot start."""
         lifeline, self._held_end = os.pipe()
+        self._log = CoreLog()
         flags = ("--local", "--handshake-address", handshake_address, "--lifeline-fd", str(lifeline))
         try:
             # Not asyncio's: Popen's vfork runs none of the fork handlers that gRPC installs.
             self._process = subprocess.Popen(
-                [*command, *flags], stdin=subprocess.DEVNULL, pass_fds=(lifeline,), start_new_session=True
+                [*command, *flags],
+                stdin=subprocess.DEVNULL,
+                stderr=self._log.write_end,
+                pass_fds=(lifeline,),
+                start_new_session=True,
             )
         except OSError as error:
             os.close(self._held_end)
+            self._log.close()
             raise CoreLoadError(f"cannot start the core {command[0]}: {error}") from error
         finally:
             os.close(lifeline)
+            self._log.hand_over()
         self._loop = asyncio.get_running_loop()
         self._exit_code: asyncio.Future[int] = self._loop.create_future()
         self._pid_fd = os.pidfd_open(self.pid)
@@ -65,9 +74,10 @@ class CoreProcess:
         return self._exit_code.done() and self._exit_code.result() == 0
 
     async def exited(self) -> str:
-        """How the process ended, once it has: its exit code or the signal that killed it."""
+        """How the process ended, once it has: its exit code or the signal that killed it, and the error it logged."""
         code = await asyncio.shield(self._exit_code)
-        return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        end = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        return f"{end}: {self._log.error}" if code and self._log.error else end
 
     async def stop(self) -> None:
         """End the process, by force after a grace time, and reap it."""
@@ -83,6 +93,7 @@ class CoreProcess:
     def _reap(self) -> None:
         self._loop.remove_reader(self._pid_fd)
         os.close(self._pid_fd)
+        self._log.close()
         self._exit_code.set_result(self._process.wait())
 
 

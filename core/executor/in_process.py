@@ -63,6 +63,11 @@ class InProcessExecutor:
         return free * 9 // 10 if self._device.type == "cuda" else min(free // 2, _MAX_KV_CACHE_BYTES)
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
+        needed, free = num_blocks * block_size * self._model_info.kv_bytes_per_token, free_memory_bytes(self._device)
+        if needed > free:
+            raise ValueError(
+                f"kv_cache_memory must be at most what {self._device} has left, {free} bytes, got {needed}"
+            )
         self._kv_cache_shape = (num_blocks, block_size)
         self._running.initialize_kv_cache(num_blocks, block_size)
 

@@ -92,7 +92,10 @@ class Executor(Protocol):
         ...
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
-        """Allocate ``num_blocks`` blocks of ``block_size`` tokens. Block 0 is the null block and is never used."""
+        """Allocate ``num_blocks`` blocks of ``block_size`` tokens. Block 0 is the null block and is never used.
+
+        Raises ValueError if that is more than the memory that is left.
+        """
         ...
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":

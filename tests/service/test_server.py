@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -199,12 +200,12 @@ async def test_killed_gateway_takes_its_core_along(byte_model: ModelFiles, short
 
 
 async def test_core_that_fails_to_load(byte_model: ModelFiles, short_folder: Path) -> None:
-    """A core that exits while loading ends the gateway with a message that names its exit code."""
-    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    """A core that exits while loading ends the gateway with a message that names its exit code and what it said."""
+    command = [sys.executable, "-c", "import sys; print('Error: no such dtype', file=sys.stderr); sys.exit(3)"]
     async with GatewayProcess(byte_model, short_folder, command) as gateway:
         assert await gateway.exit_code() == 1
         assert "failed to load" in gateway.log
-        assert "exit code 3" in gateway.log
+        assert re.search(r"^ERROR:service.server:.*ended with exit code 3: no such dtype$", gateway.log, re.MULTILINE)
         assert "Traceback" not in gateway.log
         assert gateway.leftovers() == []
 

@@ -101,3 +101,9 @@ def test_profile_of_steps(executor: InProcessExecutor, tmp_path: Path) -> None:
     (trace,) = (tmp_path / "profiles").glob("mine-*.trace.json")
     assert "aten::embedding" in trace.read_text() or "aten::mm" in trace.read_text() or "mkldnn" in trace.read_text()
     assert executor.collective_rpc("check_health", None, [], {}) == [None]
+
+
+def test_more_memory_than_there_is(executor: InProcessExecutor) -> None:
+    """A KV cache that the machine cannot hold is refused with the bound: the system would promise it and kill us."""
+    with pytest.raises(ValueError, match=r"kv_cache_memory must be at most what cpu has left, \d+ bytes, got \d{16,}"):
+        executor.initialize_kv_cache(1 << 40, 1 << 10)
