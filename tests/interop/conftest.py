@@ -8,7 +8,7 @@ from tests.interop import packages, vllm_rs
 from tests.interop.program import Program
 
 
-@pytest.fixture(scope="session", params=["0.25.1"])
+@pytest.fixture(scope="session", params=["0.25.1", "0.33.0"])
 def vllm_version(request: pytest.FixtureRequest) -> str:
     """Releases of vLLM whose front ends are tried."""
     version: str = request.param

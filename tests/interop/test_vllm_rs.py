@@ -1,6 +1,7 @@
 """vLLM's own Rust front end, with our core as the engine that it starts."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,13 +28,14 @@ pytestmark = pytest.mark.interop
 
 NUM_SEATS = 2
 """Requests that run at once. Fill them with endless ones, and whoever comes is served only if these are aborted."""
+DEVELOPER = {"VLLM_SERVER_DEV_MODE": "1"}
 ENDLESS = {"max_tokens": 8000, "ignore_eos": True, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
 def front_end(vllm_rs_program: Path) -> Iterator[FrontEnd]:
     """One for all tests that leave it as it was."""
-    with serving_child(vllm_rs_program, "--max-num-seqs", str(NUM_SEATS)) as front_end:
+    with serving_child(vllm_rs_program, "--max-num-seqs", str(NUM_SEATS), environment=DEVELOPER) as front_end:
         yield front_end
 
 
@@ -161,6 +163,21 @@ def test_the_core_s_statistics_are_among_the_front_end_s_metrics(front_end: Fron
     queries = "vllm:prefix_cache_queries_total"
     assert after[queries] - before[queries] == len(STORY["prompt_token_ids"])
     assert after["vllm:num_requests_waiting"] == 0
+
+
+def test_the_front_end_s_developer_routes_do_their_work_in_the_core(front_end: FrontEnd, vllm_version: str) -> None:
+    """Sleep and wake-up, pause and resume, the prefix cache's reset: utility calls."""
+    if vllm_version != "0.25.1":
+        pytest.skip(f"vLLM {vllm_version} wants a boolean of wake_up, and calls pause_scheduler pause_generation")
+    for route in ("/reset_prefix_cache", "/reset_mm_cache", "/sleep?level=1"):
+        front_end.api.post(route)
+    assert json.loads(front_end.api.get("/is_sleeping")) == {"is_sleeping": True}
+    front_end.api.post("/wake_up")
+    assert json.loads(front_end.api.get("/is_sleeping")) == {"is_sleeping": False}
+    front_end.api.post("/pause")
+    assert json.loads(front_end.api.get("/is_paused")) == {"is_paused": True}
+    front_end.api.post("/resume")
+    _completed(front_end, CAPITAL)
 
 
 def _metrics(front_end: FrontEnd) -> dict[str, float]:

@@ -60,6 +60,14 @@ def test_a_core_that_is_killed_cuts_the_stream_and_ends_its_front_end_with_1(vll
         assert front_end.program.wait() == 1
 
 
+def test_a_front_end_that_is_killed_takes_its_core_along(vllm_rs_program: Path) -> None:
+    """It tells nobody; the core sees it go."""
+    with serving_child(vllm_rs_program) as front_end:
+        core_process = front_end.core
+        front_end.program.send_signal(signal.SIGKILL)
+        core_process.wait(PATIENCE_S)
+
+
 def test_a_core_of_its_own_serves_a_front_end_that_starts_none(vllm_rs_program: Path) -> None:
     """It dials the handshake over TCP; SIGTERM ends each of them with 0."""
     with listening_for_core(vllm_rs_program) as (front_end, api, dial), core("--headless", *dial) as engine:
@@ -70,10 +78,10 @@ def test_a_core_of_its_own_serves_a_front_end_that_starts_none(vllm_rs_program: 
             assert program.wait() == 0
 
 
-def test_a_core_that_is_killed_is_replaced_by_a_new_one(vllm_rs_program: Path, folder: Path) -> None:
+def test_a_core_that_is_killed_is_replaced_by_a_new_one(vllm_rs_program: Path, vllm_version: str, folder: Path) -> None:
     """Without a handshake the front end notices nothing, and takes a new core of the same identity for the old one."""
     dial = ["--handshake-address", f"ipc://{folder}/handshake"]
-    with bootstrapped(vllm_rs_program, folder) as (front_end, api):
+    with bootstrapped(vllm_rs_program, vllm_version, folder) as (front_end, api):
         with core(*dial) as engine:
             introduce(folder)
             front_end.wait_until_served(f"http://127.0.0.1:{api.port}/health")

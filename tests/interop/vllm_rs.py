@@ -80,15 +80,31 @@ def core(*options: str) -> Iterator[Program]:
 
 
 @contextmanager
-def bootstrapped(vllm_rs: Path, folder: Path) -> Iterator[tuple[Program, OpenAIApi]]:
-    """One that binds the sockets ``input`` and ``output`` in ``folder``, and knows nothing of a handshake."""
+def bootstrapped(vllm_rs: Path, version: str, folder: Path) -> Iterator[tuple[Program, OpenAIApi]]:
+    """One with the sockets ``input`` and ``output`` in ``folder``, which knows nothing of a handshake."""
+    arguments = json.dumps({"model_tag": str(SMOLLM2_FOLDER), "served_model_name": [MODEL]})
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        sockets = ["--input-address", f"ipc://{folder}/input", "--output-address", f"ipc://{folder}/output"]
-        arguments = json.dumps({"model_tag": str(SMOLLM2_FOLDER), "served_model_name": [MODEL]})
-        command = [vllm_rs, "frontend", "--listen-fd", str(listener.fileno()), *sockets, "--engine-count", "1"]
-        program = Program([*command, "--args-json", arguments], pass_fds=[listener.fileno()])
+        options, fds = _by_address(folder) if version == "0.25.1" else _by_descriptor(folder, stack)
+        command = [vllm_rs, "frontend", "--listen-fd", str(listener.fileno()), *options]
+        command += ["--engine-count", "1", "--args-json", arguments]
+        program = Program(command, pass_fds=[listener.fileno(), *fds])
         yield stack.enter_context(program), OpenAIApi(listener.getsockname()[1], MODEL)
+
+
+def _by_address(folder: Path) -> tuple[list[str], list[int]]:
+    return ["--input-address", f"ipc://{folder}/input", "--output-address", f"ipc://{folder}/output"], []
+
+
+def _by_descriptor(folder: Path, stack: ExitStack) -> tuple[list[str], list[int]]:
+    """As later releases take them: listening already."""
+    listeners = {name: stack.enter_context(socket.socket(socket.AF_UNIX)) for name in ("input", "output")}
+    options = []
+    for name, listener in listeners.items():
+        listener.bind(f"{folder}/{name}")
+        listener.listen()
+        options += [f"--{name}-listener-fd", str(listener.fileno())]
+    return options, [listener.fileno() for listener in listeners.values()]
 
 
 def introduce(folder: Path) -> None:
