@@ -72,6 +72,7 @@ class NullEngine:
         self._has_unreported_finish = False
         self._step_s = 1 / self._config.tokens_per_second if self._config.tokens_per_second else 0.0
         self._next_step_at = 0.0
+        self.lockstep = None
         self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
         self.ready_response = EngineReadyResponse(
             max_model_len=self._config.max_model_len,
@@ -125,6 +126,9 @@ class NullEngine:
 
     def num_unfinished_requests(self) -> int:
         return len(self._requests)
+
+    def request_counts(self) -> tuple[int, int]:
+        return 0, len(self._requests)
 
     def step(self) -> tuple[Outputs, bool]:
         """One token for each request, unless it is too early; after the last finish, the statistics alone."""

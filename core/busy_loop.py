@@ -5,6 +5,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+from core.data_parallel.load_report import LoadReport
 from core.engine_interface import Engine
 from core.intake import AddedRequest, InputQueue, LostFrontEnd, OutputQueue
 from core.replies import finish_reply, refusal, utility_failure, utility_reply
@@ -22,13 +23,24 @@ class EngineFailedError(Exception):
 
 
 class BusyLoop:
-    """Owns the engine. Everything here runs on one thread; only the queues are shared."""
+    """Owns the engine. Everything here runs on one thread; only the queues are shared.
 
-    def __init__(self, engine: Engine, input_queue: InputQueue, output_queue: OutputQueue, shutdown: Shutdown) -> None:
+    ``load_report``: what tells a coordinator of the requests here; None: there is no coordinator.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        input_queue: InputQueue,
+        output_queue: OutputQueue,
+        shutdown: Shutdown,
+        load_report: LoadReport | None = None,
+    ) -> None:
         self._engine = engine
         self._input_queue = input_queue
         self._output_queue = output_queue
         self._shutdown = shutdown
+        self._load_report = load_report
         self._unanswered: dict[int, UtilityCall] = {}
         self._is_deserted = False
 
@@ -40,7 +52,9 @@ class BusyLoop:
         try:
             while self._handle_shutdown():
                 self._process_input_queue()
+                self._report_load()
                 self._process_engine_step()
+                self._report_load()
         except Exception:
             self._fail_calls("the engine died")
             raise
@@ -61,10 +75,18 @@ class BusyLoop:
             logger.info("shutting down, %d requests, %g s to finish", num_requests, self._shutdown.timeout_s)
         if self._shutdown.overdue:
             self._abort_all()
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """Once a shutdown was requested."""
+        return self._has_work()
+
+    def _has_work(self) -> bool:
+        """Whether to step instead of waiting for input."""
         return self._engine.has_requests()
 
     def _process_input_queue(self) -> None:
-        while not self._engine.has_requests() and not self._is_ending:
+        while not self._has_work() and not self._is_ending:
             if self._input_queue.empty():
                 self._forget_aborts()
             self._dispatch(*self._input_queue.get())
@@ -85,13 +107,20 @@ class BusyLoop:
             self._engine.aborts_queue.queue.clear()
 
     def _process_engine_step(self) -> None:
+        if not self._step() and self._engine.has_requests():
+            time.sleep(NOTHING_RAN_SLEEP_S)
+
+    def _step(self) -> bool:
+        """Whether the model ran."""
         outputs, has_run = self._engine.step()
         self._send(outputs)
-        if self._engine.has_requests():
-            if not has_run:
-                time.sleep(NOTHING_RAN_SLEEP_S)
-        elif self._input_queue.empty():  # there is time
+        if not self._engine.has_requests() and self._input_queue.empty():  # there is time
             self._engine.check_integrity()
+        return has_run
+
+    def _report_load(self) -> None:
+        if self._load_report is not None:
+            self._load_report.send_if_changed()
 
     def _dispatch(self, request_type: RequestType, payload: Any) -> None:
         match request_type:
@@ -106,16 +135,19 @@ class BusyLoop:
             case RequestType.EXECUTOR_FAILED:
                 raise EngineFailedError(payload)
 
-    def _add(self, added: AddedRequest) -> None:
+    def _add(self, added: AddedRequest) -> bool:
+        """Whether the request was accepted; whoever sent it was told if not."""
         if self._shutdown.requested:
             self._reply(added.client_index, finish_reply(added.request_id, FinishReason.ABORT))
-            return
+            return False
         try:
             self._engine.add_request(added.request)
         except Exception as error:
             if not isinstance(error, ValueError):
                 logger.exception("request %s could not be added", added.request_id)
             self._reply(added.client_index, refusal(added.request_id, error))
+            return False
+        return True
 
     def _call(self, call: UtilityCall) -> None:
         if self._shutdown.requested:

@@ -17,6 +17,7 @@ from typing import Any
 
 from core.block_hash import BlockHasher
 from core.config import CacheConfig, SchedulerConfig
+from core.data_parallel.engine_part import LockstepPart
 from core.executor.interface import Executor
 from core.kv_cache import KVCache
 from core.request import Request
@@ -56,6 +57,9 @@ class EngineCore:
         kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher)
         self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
         self._utilities = Utilities(self.scheduler, executor)
+        self.lockstep: LockstepPart | None = None
+        if executor.model_info.needs_lockstep:
+            self.lockstep = LockstepPart(self.scheduler, executor, self._utilities)
         self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
         self.ready_response = _make_ready_response(
             executor, num_blocks, cache_config.block_size, max_model_len, scheduler_config
@@ -91,6 +95,10 @@ class EngineCore:
     def num_unfinished_requests(self) -> int:
         """Waiting and running requests, frozen ones too."""
         return len(self.scheduler.requests)
+
+    def request_counts(self) -> tuple[int, int]:
+        """Waiting and running requests."""
+        return len(self.scheduler.waiting), len(self.scheduler.running)
 
     def step(self) -> tuple[Outputs, bool]:
         """Run the model once for whoever is due: the messages by client index, and whether it computed any token."""

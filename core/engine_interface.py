@@ -7,6 +7,29 @@ from typing import Any, Protocol
 from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, EngineReadyResponse, ParallelConfig
 
 
+class Lockstep(Protocol):
+    """What lockstep with other ranks asks of an engine, on the busy-loop thread."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the scheduler holds requests back."""
+        ...
+
+    @property
+    def awaits_pause(self) -> bool:
+        """Whether ``Engine.step`` would do nothing but tell those who wait for it that the engine is idle."""
+        ...
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the model is not in memory, so that no step can run."""
+        ...
+
+    def execute_dummy_batch(self) -> None:
+        """Run the model for nobody, so that the other ranks find this one in their collectives."""
+        ...
+
+
 class Engine(Protocol):
     """Everything runs on the busy-loop thread, but ``preprocess_add_request``, which runs on the input thread."""
 
@@ -15,6 +38,11 @@ class Engine(Protocol):
 
     @property
     def ready_response(self) -> EngineReadyResponse: ...
+
+    @property
+    def lockstep(self) -> Lockstep | None:
+        """None: the model's ranks are independent of one another."""
+        ...
 
     def preprocess_add_request(self, message: EngineCoreRequest, /) -> Any:
         """``message`` validated and made into what ``add_request`` takes. Raises ValueError naming what is wrong."""
@@ -37,6 +65,10 @@ class Engine(Protocol):
         ...
 
     def num_unfinished_requests(self) -> int: ...
+
+    def request_counts(self) -> tuple[int, int]:
+        """How many requests wait, and how many run."""
+        ...
 
     def step(self) -> tuple[dict[int, EngineCoreOutputs], bool]:
         """One step: its outputs per client index, and whether the model ran. An exception is fatal."""

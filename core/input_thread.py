@@ -2,6 +2,7 @@
 
 DEALER ──▶ intake                               one of each per front end
 PAIR   ──▶ front_ends, on_front_end_lost        zmq's monitor of the DEALER
+XSUB   ──▶ intake                               one, if there is a data-parallel coordinator
 """
 
 import logging
@@ -18,13 +19,17 @@ from zmq.utils.monitor import parse_monitor_message
 from core.front_ends import FrontEnds
 from core.intake import Intake
 from core.wire.codec import Encoder
+from core.wire.handshake import HandshakeError
 from core.wire.messages import EngineReadyResponse
+from core.wire.waves import COORDINATOR_READY, SUBSCRIBE
 
 logger = logging.getLogger(__name__)
 
 LAST_READ_S = 1.0
 """A front end that never ceases to send does not hold up the end for longer."""
 JOIN_TIMEOUT_S = 5.0
+COORDINATOR_TIMEOUT_S = 600.0
+"""It says READY when every engine has come: when the last one has loaded its model."""
 
 
 class InputThread:
@@ -37,8 +42,10 @@ class InputThread:
         intake: Intake,
         on_front_end_lost: Callable[[int], None],
         on_death: Callable[[str], None],
+        coordinator: zmq.Socket[bytes] | None = None,
     ) -> None:
         self._sockets = sockets
+        self._coordinator = coordinator
         self._monitors = [monitor_of(socket) for socket in sockets]
         self._front_ends = front_ends
         self._intake = intake
@@ -51,6 +58,8 @@ class InputThread:
     def start(self, ready_response: EngineReadyResponse) -> None:
         for socket in self._sockets:
             socket.send_multipart(Encoder().encode(ready_response))
+        if self._coordinator is not None:
+            _subscribe(self._coordinator)
         self._thread.start()
 
     def stop(self) -> None:
@@ -69,11 +78,11 @@ class InputThread:
             os.close(self._stop_read)
             for socket in self._sockets:
                 socket.disable_monitor()
-            for socket in (*self._monitors, *self._sockets):
+            for socket in (*self._monitors, *self._all_sockets()):
                 socket.close()
 
     def _read_until_stopped(self) -> None:
-        poller = _poller(*self._sockets, *self._monitors, self._stop_read)
+        poller = _poller(*self._all_sockets(), *self._monitors, self._stop_read)
         while self._stop_read not in (readable := self._wait(poller)):
             self._take_one_each(readable)
             self._follow_connections(readable)
@@ -87,6 +96,8 @@ class InputThread:
         for client_index, socket in enumerate(self._sockets):
             if socket in readable:
                 self._intake.take(client_index, socket.recv_multipart())
+        if self._coordinator is not None and self._coordinator in readable:
+            self._intake.take_from_coordinator(self._coordinator.recv_multipart())
 
     def _follow_connections(self, readable: dict[Any, int]) -> None:
         for client_index, monitor in enumerate(self._monitors):
@@ -105,6 +116,17 @@ class InputThread:
         poller, deadline = _poller(*self._sockets), time.monotonic() + LAST_READ_S
         while time.monotonic() < deadline and (readable := dict(poller.poll(0))):
             self._take_one_each(readable)
+
+    def _all_sockets(self) -> list[zmq.Socket[bytes]]:
+        return self._sockets if self._coordinator is None else [*self._sockets, self._coordinator]
+
+
+def _subscribe(coordinator: zmq.Socket[bytes]) -> None:
+    coordinator.send(SUBSCRIBE)
+    if not coordinator.poll(round(COORDINATOR_TIMEOUT_S * 1000)):
+        raise HandshakeError(f"no READY from the coordinator within {COORDINATOR_TIMEOUT_S:g} s")
+    if (frames := coordinator.recv_multipart()) != [COORDINATOR_READY]:
+        raise HandshakeError(f"the coordinator must say READY first, it says {frames[0][:8].hex()}")
 
 
 def monitor_of(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:

@@ -4,6 +4,7 @@
     ADD ──────▶ decode ─▶ preprocess ─▶ input_queue          not possible: finish ERROR ─▶ output_queue
     ABORT ────▶ decode ─▶ aborts_queue and input_queue
     UTILITY ──▶ decode ─▶ input_queue                         not possible: failure ─────▶ output_queue
+    START_DP_WAVE, of the coordinator ──▶ decode ─▶ input_queue
     anything else, or nobody left to answer: counted, and logged now and then
 
 An abort takes both queues: the first lets a running step act on it, the second keeps it behind an ADD still waiting.
@@ -20,6 +21,7 @@ from core.replies import refusal, utility_failure
 from core.wire.codec import Decoder, WireError
 from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, RequestType, UtilityCall
 from core.wire.salvage import salvage_call, salvage_request
+from core.wire.waves import COORDINATOR_READY, StartWave
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ class AddedRequest(NamedTuple):
     request_id: str
     client_index: int
     request: Any
+    wave: int = 0
+    """The data-parallel wave that its front end knew of."""
 
 
 class LostFrontEnd(NamedTuple):
@@ -56,6 +60,7 @@ class Intake:
         self._request_decoder = Decoder(EngineCoreRequest, "ADD")
         self._abort_decoder = Decoder(list[str], "ABORT")
         self._call_decoder = Decoder(UtilityCall, "UTILITY")
+        self._wave_decoder = Decoder(StartWave, "START_DP_WAVE")
         self._refused = ThrottledLog(logger)
         self._dropped = ThrottledLog(logger)
 
@@ -72,6 +77,17 @@ class Intake:
             self._dropped.warning("dropped a message of client %d: %s", from_client, error)
         except Exception:
             logger.exception("a message of client %d could not be taken", from_client)
+
+    def take_from_coordinator(self, frames: list[bytes]) -> None:
+        """Take one message of the data-parallel coordinator."""
+        if frames == [COORDINATOR_READY]:  # For an engine that has come later.
+            return
+        try:
+            if frames[0] != RequestType.START_DP_WAVE.value:
+                raise WireError(f"no such type of message: {frames[0][:8].hex()}")
+            self._input_queue.put((RequestType.START_DP_WAVE, self._wave_decoder.decode(frames[1:])))
+        except WireError as error:
+            self._dropped.warning("dropped a message of the coordinator: %s", error)
 
     def _dispatch(self, from_client: int, frames: list[bytes]) -> None:
         if len(frames) < 2:
@@ -108,7 +124,7 @@ class Intake:
                 logger.exception("request %s could not be preprocessed", message.request_id)
             self._refuse(message.request_id, client_index, error)
         else:
-            added = AddedRequest(message.request_id, client_index, request)
+            added = AddedRequest(message.request_id, client_index, request, message.current_wave)
             self._input_queue.put((RequestType.ADD, added))
 
     def _refuse(self, request_id: str, client_index: int, error: Exception) -> None:

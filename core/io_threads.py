@@ -5,6 +5,10 @@
     (one pair of sockets per front-end process)                              │
     PULL   ◀───── PUSH ◀── output thread ◀── output_queue ◀──────────────────┘
 
+    coordinator (data parallel alone)
+    XPUB   ─────▶ XSUB ──▶ input thread
+    PULL   ◀───── PUSH ◀── output thread
+
 Each thread owns its sockets, from the moment it starts, and its codec; only the queues are shared. A thread that dies
 says so (``Reports.death``): a core that cannot hear or speak must not live on.
 """
@@ -50,11 +54,18 @@ class IOThreads:
         outputs = [_connect(self._context, zmq.PUSH, address) for address in addresses.outputs]
         identity = engine_identity(rank)
         inputs = [_connect(self._context, zmq.DEALER, address, identity) for address in addresses.inputs]
-        self._output = OutputThread(outputs, output_queue, front_ends, rank, reports.unsendable, reports.death)
-        self._input = InputThread(inputs, front_ends, intake, reports.front_end_lost, reports.death)
+        to_coordinator = _connect_to(addresses.coordinator_output, self._context, zmq.PUSH)
+        from_coordinator = _connect_to(addresses.coordinator_input, self._context, zmq.XSUB)
+        self._output = OutputThread(
+            outputs, output_queue, front_ends, rank, reports.unsendable, reports.death, to_coordinator
+        )
+        self._input = InputThread(inputs, front_ends, intake, reports.front_end_lost, reports.death, from_coordinator)
 
     def start(self, ready_response: EngineReadyResponse) -> None:
-        """Introduce the core on every input socket, then listen and speak."""
+        """Introduce the core on every input socket, then listen and speak.
+
+        With a coordinator it waits until all engines have come; raises HandshakeError if they do not.
+        """
         self._output.start()
         self._input.start(ready_response)
 
@@ -67,6 +78,10 @@ class IOThreads:
         self._input.stop()
         if self._output.stop(linger_ms):
             self._context.destroy(linger_ms)
+
+
+def _connect_to(address: str | None, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes] | None:
+    return _connect(context, kind, address) if address else None
 
 
 def _connect(

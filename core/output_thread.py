@@ -15,6 +15,7 @@ from core.send_buffers import SendBuffers
 from core.wire.codec import Encoder, Frame
 from core.wire.messages import ENGINE_CORE_DEAD, EngineCoreOutputs, FinishReason
 from core.wire.version import WireVersion, shaped_outputs
+from core.wire.waves import COORDINATOR_CLIENT_INDEX
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,10 @@ class OutputThread:
         engine_index: int,
         on_unsendable: Callable[[list[str]], None],
         on_death: Callable[[str], None],
+        coordinator: zmq.Socket[bytes] | None = None,
     ) -> None:
         self._sockets = sockets
+        self._coordinator = coordinator
         self._buffers = [SendBuffers() for _ in sockets]
         self._queue = output_queue
         self._front_ends = front_ends
@@ -67,8 +70,9 @@ class OutputThread:
             with contextlib.suppress(zmq.ZMQError):
                 self._send_dead()
         finally:
-            for socket in self._sockets:
-                socket.close(self._linger_ms)
+            for socket in (*self._sockets, self._coordinator):
+                if socket is not None:
+                    socket.close(self._linger_ms)
 
     def _send_until_stopped(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -82,6 +86,10 @@ class OutputThread:
             socket.send(ENGINE_CORE_DEAD)
 
     def _send(self, client_index: int, outputs: EngineCoreOutputs) -> None:
+        if client_index == COORDINATOR_CLIENT_INDEX and self._coordinator is not None:
+            outputs.engine_index = self._engine_index
+            self._coordinator.send_multipart(self._encoder.encode(outputs))
+            return
         if not 0 <= client_index < len(self._sockets):
             self._dropped.warning("dropped an output for client %d, there are %d", client_index, len(self._sockets))
             return

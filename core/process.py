@@ -28,9 +28,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import setproctitle
 
 from core.busy_loop import BusyLoop
+from core.data_parallel.load_report import LoadReport
+from core.data_parallel.lockstep_loop import Group, LockstepLoop
+from core.data_parallel.membership import joined_group
+from core.data_parallel.waves import EngineWave
 from core.engine_interface import Engine, EngineFactory
 from core.front_ends import FrontEnds
 from core.intake import InputQueue, Intake, LostFrontEnd, OutputQueue
@@ -106,9 +111,10 @@ class EngineCoreProc:
             with CoreHandshake(config) as handshake:
                 init = handshake.greet()
                 engine = self._engine_for(init.parallel_config)
-                io = session.enter_context(self._io_threads(engine, init.addresses))
+                group = session.enter_context(joined_group(engine, init, config.rank))
+                io = session.enter_context(self._io_threads(engine, init.addresses, group))
                 handshake.say_ready(init.parallel_config)
-            self._serve(engine, io)
+            self._serve(self._make_loop(engine, init.addresses, group), io)
 
     def _engine_for(self, parallel_config: ParallelConfig) -> Engine:
         """The engine, loaded for the first front end that asks."""
@@ -131,20 +137,27 @@ class EngineCoreProc:
             raise
 
     @contextlib.contextmanager
-    def _io_threads(self, engine: Engine, addresses: EngineAddresses) -> Iterator[IOThreads]:
+    def _io_threads(self, engine: Engine, addresses: EngineAddresses, group: Group | None) -> Iterator[IOThreads]:
         rank, version = self._handshake.rank, self._wire_version
         front_ends = FrontEnds(len(addresses.outputs), version, time.monotonic())
         intake = Intake(engine, self._input_queue, self._output_queue, front_ends)
         reports = Reports(self._abort, functools.partial(self._lose_front_end, front_ends), self.fail)
         io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, reports)
+        response = msgspec.structs.replace(engine.ready_response, data_parallel_size=group.ranks.size if group else 1)
         try:
-            io.start(introduction(engine.ready_response, version, rank, addresses.frontend_stats_publish_address))
+            io.start(introduction(response, version, rank, addresses.frontend_stats_publish_address))
             yield io
         finally:
             io.close(0 if self._shutdown.orphaned or front_ends.all_gone else LINGER_MS)
 
-    def _serve(self, engine: Engine, io: IOThreads) -> None:
-        loop = BusyLoop(engine, self._input_queue, self._output_queue, self._shutdown)
+    def _make_loop(self, engine: Engine, addresses: EngineAddresses, group: Group | None) -> BusyLoop:
+        wave = group.wave if group else EngineWave()
+        report = LoadReport(engine.request_counts, wave, self._output_queue) if addresses.coordinator_output else None
+        if group is None:
+            return BusyLoop(engine, self._input_queue, self._output_queue, self._shutdown, report)
+        return LockstepLoop(engine, group, self._input_queue, self._output_queue, self._shutdown, report)
+
+    def _serve(self, loop: BusyLoop, io: IOThreads) -> None:
         try:
             self._shutdown.start_running()
             logger.info("ready")

@@ -64,7 +64,11 @@ class Shutdown:
     @property
     def overdue(self) -> bool:
         """Whether what still runs must be aborted."""
-        return self.requested and (self.orphaned or time.monotonic() >= self._deadline)
+        return self.is_overdue_by(0)
+
+    def is_overdue_by(self, seconds: float) -> bool:
+        """Whether that long has gone by since what still runs had to be aborted."""
+        return self.requested and (self.orphaned or time.monotonic() >= self._deadline + seconds)
 
     def start_running(self) -> None:
         """The engine is loaded. Raises SystemExit if a signal came but something caught the exception it raised."""

@@ -32,6 +32,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     """Keys and values of all layers for one token."""
     hidden_size: int
     """Elements of a token's embedding."""
+    needs_lockstep: bool = False
+    """Whether data-parallel ranks take part in each other's steps, as those of a mixture of experts do."""
 
 
 class NewRequest(msgspec.Struct):

@@ -69,7 +69,7 @@ def test_add() -> None:
     """A good request goes to the engine, preprocessed, with whom to tell if it cannot be added."""
     desk = Desk()
     desk.add(make_request("a", client_index=1))
-    request_id, client_index, request = desk.added()
+    request_id, client_index, request, _ = desk.added()
     assert (request_id, client_index) == ("a", 1)
     assert request.max_num_tokens == 5 + 3
     assert desk.is_silent
