@@ -80,6 +80,12 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
 )
 @option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N.")
+@option(
+    "--data-parallel-size-local",
+    type=click.IntRange(min=1),
+    default=ModelConfig.num_cores_here,
+    help="Cores on this host: each takes its part of the CPUs, and by default of the memory.",
+)
 @option("--seed", type=int, default=ModelConfig.seed, help="Mixed into the draws of requests that bring no seed.")
 @option(
     "--profile-dir",
@@ -98,6 +104,7 @@ def command(
     dtype: str,
     quantization: str,
     device: str,
+    data_parallel_size_local: int,
     seed: int,
     profile_dir: Path | None,
 ) -> None:
@@ -111,7 +118,7 @@ def command(
         scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed)
+    model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local)
     sys.exit(
         run_engine_core(
             process, functools.partial(load_engine, model_config, cache, scheduler, profile_dir=profile_dir)

@@ -16,6 +16,8 @@ class ModelConfig:
     """Longest prompt plus output, in tokens; None = the model's own limit, which it may not exceed."""
     seed: int = 0
     """Mixed into the draws of requests that bring no seed of their own."""
+    num_cores_here: int = 1
+    """Cores that share this host, this one included."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class FrontEnds:
     Whoever calls brings the time, ``now``: a monotonic clock in seconds.
     """
 
-    def __init__(self, num_front_ends: int, version: WireVersion | None = None, now: float = 0.0) -> None:
+    def __init__(self, num_front_ends: int, now: float, version: WireVersion | None = None) -> None:
         self._versions = [version] * num_front_ends
         self._gone = [False] * num_front_ends
         self._connection_due = dict.fromkeys(range(num_front_ends), now + FIRST_CONNECTION_S)

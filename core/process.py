@@ -139,7 +139,7 @@ class EngineCoreProc:
     @contextlib.contextmanager
     def _io_threads(self, engine: Engine, addresses: EngineAddresses, group: Group | None) -> Iterator[IOThreads]:
         rank, version = self._handshake.rank, self._wire_version
-        front_ends = FrontEnds(len(addresses.outputs), version, time.monotonic())
+        front_ends = FrontEnds(len(addresses.outputs), time.monotonic(), version)
         intake = Intake(engine, self._input_queue, self._output_queue, front_ends)
         reports = Reports(self._abort, functools.partial(self._lose_front_end, front_ends), self.fail)
         io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, reports)

@@ -12,6 +12,8 @@ _HOST_PORT = re.compile(r"(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 MAX_SOCKET_PATH_BYTES = 107
 """Of the path of a unix socket, as Linux has it."""
 _MAX_TIMEOUT_S = 1e6
+_MIN_PING_TIMEOUT_S = 0.1
+MAX_DATA_PARALLEL_SIZE = 1024
 _MAX_MODEL_NAME_BYTES = 256
 _WILDCARD_HOSTS = {"*", "0.0.0.0", "[::]"}
 
@@ -50,21 +52,39 @@ class LimitsConfig:
             raise ValueError(f"drain_timeout must be in [0, {_MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class CoreTerms:
+    """How many cores there are, of ranks 0 and up, and how long each may take."""
+
+    load_timeout_s: float = 600.0
+    ping_timeout_s: float = 30.0
+    """For how long a core may say nothing, asked or not, before it is taken for stuck."""
+    data_parallel_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.load_timeout_s <= _MAX_TIMEOUT_S:
+            raise ValueError(f"core_load_timeout must be in (0, {_MAX_TIMEOUT_S:g}] s, got {self.load_timeout_s:g}")
+        if not _MIN_PING_TIMEOUT_S <= self.ping_timeout_s <= _MAX_TIMEOUT_S:
+            bounds = f"[{_MIN_PING_TIMEOUT_S:g}, {_MAX_TIMEOUT_S:g}] s"
+            raise ValueError(f"core_ping_timeout must be in {bounds}, got {self.ping_timeout_s:g}")
+        if not 1 <= self.data_parallel_size <= MAX_DATA_PARALLEL_SIZE:
+            bounds = f"[1, {MAX_DATA_PARALLEL_SIZE}]"
+            raise ValueError(f"data_parallel_size must be in {bounds}, got {self.data_parallel_size}")
+
+
 @dataclass(frozen=True)
-class CoreConfig:
-    """The core: a ``command`` to start as a child, or else a ``handshake_address`` that a core will dial."""
+class CoreConfig(CoreTerms):
+    """The cores: a ``command`` to start as children, or else a ``handshake_address`` that they will dial."""
 
     command: tuple[str, ...] = ()
     handshake_address: str = ""
-    load_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if bool(self.command) == bool(self.handshake_address):
             raise ValueError("a core needs either a command or a handshake_address")
         if self.handshake_address:
             _check_handshake_address(self.handshake_address)
-        if not 0 < self.load_timeout_s <= _MAX_TIMEOUT_S:
-            raise ValueError(f"core_load_timeout must be in (0, {_MAX_TIMEOUT_S:g}] s, got {self.load_timeout_s:g}")
 
     def socket_addresses(self, folder: Path) -> tuple[str, str]:
         """Where to bind the sockets of requests and outputs: in ``folder``, or on the host of the handshake."""

@@ -1,18 +1,37 @@
-"""How busy the core is, as its messages tell."""
+"""How busy a core is, as its messages tell: numbers that make sense, whatever it sends."""
 
+import logging
+import math
 from dataclasses import dataclass, field
 
 from core.wire.messages import EngineCoreOutputs, EventType, SchedulerStats
 
+logger = logging.getLogger(__name__)
+
+_MAX_COUNT = 2**32 - 1
+_GAUGES = "num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs"
+_COUNTS = (
+    "requests",
+    "queries",
+    "hits",
+    "preempted_requests",
+    "preempted_queries",
+    "preempted_hits",
+)
+
 
 @dataclass
 class EngineStats:
-    """The scheduler as last reported, and counts since the start. Written by the reader, read by anyone on the loop."""
+    """The scheduler as last reported, and counts since the start. Written by the reader, read by anyone on the loop.
+
+    Counts are in [0, 2**32 - 1] and ``kv_cache_usage`` in [0, 1]: a core of another version may send what is not.
+    """
 
     scheduler: SchedulerStats = field(default_factory=SchedulerStats)
     num_preemptions: int = 0
     num_prefix_cache_queries: int = 0
     num_prefix_cache_hits: int = 0
+    has_been_senseless: bool = False
 
     def forget_load(self) -> None:
         """The core is gone: nothing runs or waits in it."""
@@ -21,9 +40,29 @@ class EngineStats:
     def record(self, outputs: EngineCoreOutputs) -> None:
         """Take in one message: the prefix-cache counts in it are those of one step."""
         if (scheduler := outputs.scheduler_stats) is not None:
+            self._make_sensible(scheduler)
             self.scheduler = scheduler
             self.num_prefix_cache_queries += scheduler.prefix_cache_stats.queries
             self.num_prefix_cache_hits += scheduler.prefix_cache_stats.hits
         for output in outputs.outputs:
             if output.events:
                 self.num_preemptions += sum(event.type is EventType.PREEMPTED for event in output.events)
+
+    def _make_sensible(self, scheduler: SchedulerStats) -> None:
+        """In place. What was not is logged once."""
+        clamped = [_clamp(scheduler, name) for name in _GAUGES]
+        clamped += [_clamp(scheduler.prefix_cache_stats, name) for name in _COUNTS]
+        usage = scheduler.kv_cache_usage
+        scheduler.kv_cache_usage = 0.0 if math.isnan(usage) else min(max(usage, 0.0), 1.0)
+        if (any(clamped) or scheduler.kv_cache_usage != usage) and not self.has_been_senseless:
+            self.has_been_senseless = True
+            logger.warning("the core sends statistics that make no sense; they are taken for the nearest that do")
+
+
+def _clamp(stats: object, name: str) -> bool:
+    """Whether it had to be."""
+    value = getattr(stats, name)
+    if 0 <= value <= _MAX_COUNT:
+        return False
+    setattr(stats, name, min(max(value, 0), _MAX_COUNT))
+    return True

@@ -22,7 +22,7 @@ class Closed(enum.Enum):
 
 @dataclass(frozen=True)
 class Backend:
-    """A loaded model and the core that runs it."""
+    """A loaded model and the cores that run it; ``engine_info`` is what they say of themselves together."""
 
     model: ServedModel
     engine: EngineClient
@@ -32,28 +32,34 @@ class Backend:
 
 
 class Gate:
-    """Closed while the core loads, open while it serves, closed for good by a drain or when the core is lost."""
+    """Closed while the cores load, open while they serve, closed for good by a drain or when a core is lost."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
         self._backend: Backend | None = None
         self._closed: Closed | None = Closed.LOADING
         self._asleep = False
+        self._is_answering = True
 
     def open(self, backend: Backend) -> None:
         """Let calls in."""
         self._backend, self._closed = backend, None
-        self._health.set_serving(True)
+        self._tell_health()
 
     def close(self, why: Closed) -> None:
         """Let no new call in. Calls that are in go on."""
         self._closed = why
-        self._health.set_serving(False)
+        self._tell_health()
+
+    def set_answering(self, is_answering: bool) -> None:
+        """Whether every core answers. A call is let in all the same: there may be one that does."""
+        self._is_answering = is_answering
+        self._tell_health()
 
     def set_asleep(self, asleep: bool) -> None:
         """An engine without its memory is not ready; calls are let in all the same, and wait."""
         self._asleep = asleep
-        self._health.set_serving(self._closed is None and not asleep)
+        self._tell_health()
 
     def enter(self) -> Backend:
         """The backend, for a call that wants work done. Raises Unavailable while the gate is closed."""
@@ -72,3 +78,6 @@ class Gate:
         if self._closed is not Closed.CORE_LOST:
             self.close(Closed.DRAINING)
         return await self._backend.generator.drain(timeout_s) if self._backend else 0
+
+    def _tell_health(self) -> None:
+        self._health.set_serving(self._closed is None and self._is_answering and not self._asleep)

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Envelope(msgspec.Struct, array_like=True):
-    """An EngineCoreOutputs of which only the list of outputs is looked at, each output still undecoded."""
+    """An EngineCoreOutputs of which only whose it is and the list of outputs is looked at, each output undecoded."""
 
     engine_index: Any
     outputs: list[msgspec.Raw]
@@ -42,8 +42,9 @@ class OutputDecoder:
 
     def salvage(self, frames: Sequence[Frame]) -> tuple[EngineCoreOutputs, list[str]]:
         """What still decodes of a broken message, and the ids of the requests whose output does not."""
-        salvaged, broken_ids = EngineCoreOutputs(), list[str]()
-        for raw in self._raw_outputs(frames):
+        envelope, broken_ids = self._open(frames), list[str]()
+        salvaged = EngineCoreOutputs(envelope.engine_index if isinstance(envelope.engine_index, int) else -1)
+        for raw in envelope.outputs:
             try:
                 salvaged.outputs.append(self._decode_output([raw, *frames[1:]]))
             except WireError as error:
@@ -51,11 +52,11 @@ class OutputDecoder:
                 broken_ids += self._request_id(raw)
         return salvaged, broken_ids
 
-    def _raw_outputs(self, frames: Sequence[Frame]) -> list[msgspec.Raw]:
+    def _open(self, frames: Sequence[Frame]) -> _Envelope:
         try:
-            return self._envelope.decode(frames[0]).outputs
+            return self._envelope.decode(frames[0])
         except (msgspec.DecodeError, IndexError):
-            return []
+            return _Envelope(None, [])
 
     def _request_id(self, raw: msgspec.Raw) -> list[str]:
         """The id in ``raw``, if there is one to read."""

@@ -9,12 +9,14 @@ from core.wire.messages import EngineCoreOutput, LogprobsLists
 
 
 class OutputStream:
-    """The outputs of one caller's requests. Outputs not taken yet are merged, so memory is bounded by ``max_tokens``.
+    """The outputs of one caller's requests, which the core of ``rank`` runs.
 
+    Outputs not taken yet are merged, so memory is bounded by ``max_tokens``.
     Owned by the event loop: the reader puts and fails, the caller awaits ``next``. Nothing here blocks.
     """
 
-    def __init__(self, request_ids: Iterable[str]) -> None:
+    def __init__(self, request_ids: Iterable[str], rank: int = 0) -> None:
+        self.rank = rank
         self.request_ids = tuple(request_ids)
         self.unfinished = set(self.request_ids)
         self._slots: dict[str, _Slot] = {}

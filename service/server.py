@@ -15,13 +15,17 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
-from core.wire.messages import EngineReadyResponse
 from service.config import GatewayConfig
-from service.engine_client import EngineAddressError, EngineClient
+from service.core_process import CoreLoadError
+from service.engine import max_cached_tokens
+from service.engine_client import EngineClient
+from service.engine_sockets import EngineAddressError
+from service.engines import Engines
 from service.gate import Backend, Closed, Gate
 from service.generator import Generator, GeneratorLimits
 from service.listener import Listener, ListenError
@@ -35,7 +39,7 @@ from service.servicers.control import ControlServicer
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
 from service.services import CONTROL, INFERENCE, add_admin_services, add_public_services
-from service.supervisor import CoreLoadError, Supervisor
+from service.supervisor import Supervisor
 from service.text_threads import TextThreads
 
 logger = logging.getLogger(__name__)
@@ -46,6 +50,8 @@ START_ERRORS = FolderError, EngineAddressError, ListenError, ModelError, CoreLoa
 """Not our bugs: one line says what is wrong."""
 _STOP_GRACE_S = 2.0
 """How long the last answers may take to leave."""
+_MIN_HEARTBEAT_TIMEOUT_S = 10.0
+"""Longer if a ping may take longer: a core on tcp that is stopped falls silent first, and is lost only later."""
 
 
 def run(config: GatewayConfig) -> int:
@@ -63,6 +69,7 @@ async def serve(config: GatewayConfig) -> int:
             return 1
         await _done_before(signals.first, server.until_core_lost())
         if not signals.first.is_set():
+            await _done_before(signals.first, server.finish_without_core())
             return 1
         if not await _done_before(signals.second, server.drain()):
             server.generator.abort_all()
@@ -116,7 +123,7 @@ class GatewayServer:
         """Set when clients can connect, loaded or not."""
         self._stopping = asyncio.Event()
         self._resources = AsyncExitStack()
-        self._engine: EngineClient | None = None
+        self._engines: Engines | None = None
         self._supervisor: Supervisor | None = None
 
     @property
@@ -140,31 +147,35 @@ class GatewayServer:
 
     @property
     def core_has_failed(self) -> bool:
-        """The core is lost. Not if it has shut down as it should: a signal that ends this process may reach it too."""
-        assert self._engine is not None, "started"
+        """A core is lost. Not if it has shut down as it should: a signal that ends this process may reach it too."""
         assert self._supervisor is not None, "started"
-        return self._engine.lost.done() and not self._supervisor.has_shut_down
+        return self._supervisor.a_core_has_failed
 
     async def start(self) -> None:
         """Listen, load, let calls in. Raises one of ``START_ERRORS``."""
         start_time = time.monotonic()
         folder = self._resources.enter_context(private_folder())
-        engine = self._engine = EngineClient(*self._config.core.socket_addresses(folder))
-        self._resources.callback(engine.close)
-        supervisor = self._supervisor = Supervisor(self._config.core, engine, folder)
+        engines = self._engines = self._open_engines(folder)
+        supervisor = self._supervisor = Supervisor(self._config.core, engines, folder)
         self._resources.push_async_callback(supervisor.stop)
         await self._listen()
-        backend = await self._load(engine, supervisor)
+        backend = await self._load(engines, supervisor)
         self._gate.open(backend)
         seconds = time.monotonic() - start_time
         logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
 
     async def until_core_lost(self) -> None:
-        """Return when the core is gone. All that ran has failed by then, and no new call is let in."""
-        assert self._engine is not None, "started"
-        reason = await asyncio.shield(self._engine.lost)
+        """Return when a core is gone. All that ran on it has failed by then, and no new call is let in."""
+        assert self._engines is not None, "started"
+        reason = await asyncio.shield(self._engines.lost)
         logger.error("the engine core is gone: %s", reason)
         self._gate.close(Closed.CORE_LOST)
+
+    async def finish_without_core(self) -> None:
+        """After the loss of one core let the others end what they run, at most the drain time-out."""
+        assert self._engines is not None, "started"
+        if self._engines.alive:
+            await self.drain()
 
     async def drain(self) -> None:
         """Refuse new requests and wait for those that run, at most the drain time-out; what is left then is aborted."""
@@ -197,18 +208,22 @@ class GatewayServer:
         addresses = ", ".join(self.grpc_addresses), self.admin_address, metrics
         logger.info("listening on %s, admin on %s; metrics on %s; loading", *addresses)
 
-    async def _load(self, engine: EngineClient, supervisor: Supervisor) -> Backend:
+    def _open_engines(self, folder: Path) -> Engines:
+        core = self._config.core
+        heartbeat_timeout_s = max(_MIN_HEARTBEAT_TIMEOUT_S, 2 * core.ping_timeout_s)
+        engines = Engines(*core.socket_addresses(folder), core.data_parallel_size, heartbeat_timeout_s)
+        self._resources.callback(engines.close)
+        engines.on_silence = lambda are_silent: self._gate.set_answering(not are_silent)
+        return engines
+
+    async def _load(self, engines: Engines, supervisor: Supervisor) -> Backend:
         """The tokenizer is read while the core loads."""
         text, engine_info = await _together(asyncio.to_thread(ModelText.load, self._config.model), supervisor.load())
         model = text.served_by(engine_info, self._config.max_model_len)
-        limits = GeneratorLimits(self._config.limits.max_queued_requests, max_cached_tokens(engine_info))
-        return Backend(model, engine, engine_info, Generator(engine, model.tokenizer, limits))
-
-
-def max_cached_tokens(engine_info: EngineReadyResponse) -> int:
-    """What the KV cache holds for one request alone: all blocks but the null block, which the sizes told include."""
-    num_tokens = engine_info.kv_cache_size_tokens or engine_info.num_gpu_blocks * engine_info.block_size
-    return num_tokens - engine_info.block_size
+        smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
+        limits = GeneratorLimits(self._config.limits.max_queued_requests, smallest)
+        client = EngineClient(engines)
+        return Backend(model, client, engine_info, Generator(client, model.tokenizer, limits))
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

@@ -1,4 +1,4 @@
-"""The life of the core as the gateway sees it: start, load, watch, stop.
+"""The life of the cores as the gateway sees it: start, load, watch, stop.
 
     gateway ── spawn ──▶ core      in a session of its own: Ctrl-C at the terminal is the gateway's to handle
             ── lifeline pipe ──▶   the gateway holds its end open and never writes; when it dies, however it dies,
@@ -6,162 +6,122 @@
             ◀── stderr pipe ──     its log, passed on
             ◀── pidfd ──           its end, awaited and not polled
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
+            ── a question when it is quiet ──▶   ``Engines.beat``
 
-A core on another machine has no process here: its going is noticed on the connection (``EngineClient.lost``).
+A core on another machine has no process here: its going is noticed on the connection. If another says HELLO in its
+place before that, it takes over; after it HELLO is not answered, but waits in the core for the next gateway.
 """
 
 import asyncio
 import logging
-import os
-import signal
-import subprocess
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from core.wire.handshake import HandshakeError, HandshakeServer
 from core.wire.messages import EngineReadyResponse
 from service.config import CoreConfig
-from service.core_log import CoreLog
-from service.engine_client import EngineClient
+from service.core_process import CoreLoadError, CoreProcess
+from service.engines import Engines
+from service.pulse import BEATS_PER_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
-_TERMINATE_GRACE_S = 5.0
-"""How long a core may take over SIGTERM before it is killed."""
-
-
-class CoreLoadError(Exception):
-    """The core did not become ready; the text says why."""
-
-
-class CoreProcess:
-    """A core that runs as a child of this process."""
-
-    def __init__(self, command: tuple[str, ...], handshake_address: str) -> None:
-        """Start ``command``, with the flags that lead it to its gateway. Raises CoreLoadError if it cannot start."""
-        lifeline, self._held_end = os.pipe()
-        self._log = CoreLog()
-        flags = ("--local", "--handshake-address", handshake_address, "--lifeline-fd", str(lifeline))
-        try:
-            # Not asyncio's: Popen's vfork runs none of the fork handlers that gRPC installs.
-            self._process = subprocess.Popen(
-                [*command, *flags],
-                stdin=subprocess.DEVNULL,
-                stderr=self._log.write_end,
-                pass_fds=(lifeline,),
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(self._held_end)
-            self._log.close()
-            raise CoreLoadError(f"cannot start the core {command[0]}: {error}") from error
-        finally:
-            os.close(lifeline)
-            self._log.hand_over()
-        self._loop = asyncio.get_running_loop()
-        self._exit_code: asyncio.Future[int] = self._loop.create_future()
-        self._pid_fd = os.pidfd_open(self.pid)
-        self._loop.add_reader(self._pid_fd, self._reap)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def has_shut_down(self) -> bool:
-        """The process has ended, and by itself: everything that it had accepted was answered."""
-        return self._exit_code.done() and self._exit_code.result() == 0
-
-    async def exited(self) -> str:
-        """How the process ended, once it has: its exit code or the signal that killed it, and the error it logged."""
-        code = await asyncio.shield(self._exit_code)
-        end = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
-        return f"{end}: {self._log.error}" if code and self._log.error else end
-
-    async def stop(self) -> None:
-        """End the process, by force after a grace time, and reap it."""
-        self._process.terminate()
-        try:
-            await asyncio.wait_for(self.exited(), _TERMINATE_GRACE_S)
-        except TimeoutError:
-            logger.warning("core %d ignored SIGTERM for %g s: killed", self.pid, _TERMINATE_GRACE_S)
-            self._process.kill()
-            await self.exited()
-        os.close(self._held_end)
-
-    def _reap(self) -> None:
-        self._loop.remove_reader(self._pid_fd)
-        os.close(self._pid_fd)
-        self._log.close()
-        self._exit_code.set_result(self._process.wait())
-
 
 class Supervisor:
-    """Gets a core for ``engine`` and tells ``engine`` when it is gone."""
+    """Gets the cores of ``engines`` and tells ``engines`` when one is gone."""
 
-    def __init__(self, config: CoreConfig, engine: EngineClient, folder: Path) -> None:
-        """``folder`` is private to this gateway; a local core's handshake socket lies in it."""
+    def __init__(self, config: CoreConfig, engines: Engines, folder: Path) -> None:
+        """``folder`` is private to this gateway; the handshake socket of local cores lies in it."""
         self._config = config
-        self._engine = engine
+        self._engines = engines
         self._handshake_address = config.handshake_address or f"ipc://{folder}/handshake"
-        self._process: CoreProcess | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._processes: list[CoreProcess] = []
+        self._resources = AsyncExitStack()
 
     @property
-    def has_shut_down(self) -> bool:
-        """The core was a process of ours and has ended well."""
-        return self._process is not None and self._process.has_shut_down
+    def a_core_has_failed(self) -> bool:
+        """Some core is lost that was not a process of ours that ended well."""
+        well_ended = {process.rank for process in self._processes if process.has_shut_down}
+        return any(engine.lost_because and engine.rank not in well_ended for engine in self._engines.all)
 
     async def load(self) -> EngineReadyResponse:
-        """Bring up the core and return what it says of itself. Raises CoreLoadError; the caller must still ``stop``."""
+        """Bring up the cores and return what they say of themselves together.
+
+        Raises CoreLoadError; the caller must still ``stop``.
+        """
+        num_local = self._config.data_parallel_size if self._config.is_local else 0
         try:
-            server = self._engine.handshake(self._handshake_address, num_local_engines=int(self._config.is_local))
+            server = self._engines.handshake(self._handshake_address, num_local)
         except HandshakeError as error:
             raise CoreLoadError(str(error)) from error
+        self._resources.callback(server.close)
         try:
-            return await self._load(server)
-        finally:
-            server.close()
+            response = await self._load(server)
+        except HandshakeError as error:
+            raise CoreLoadError(f"the core failed to load and is ended: {error}") from error
+        self._watch(server)
+        return response
 
     async def stop(self) -> None:
-        """End and reap the process, if there is one. From here on its end is no loss."""
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._process is not None:
-            await self._process.stop()
+        """End and reap the processes, if there are any. From here on their end is no loss."""
+        await self._resources.aclose()
+        await asyncio.gather(*(process.stop() for process in self._processes))
 
     async def _load(self, server: HandshakeServer) -> EngineReadyResponse:
-        if self._config.is_local:
-            self._process = CoreProcess(self._config.command, server.address)
-            logger.info("core started, pid %d", self._process.pid)
-            self._watch = asyncio.create_task(self._lose_core_at_exit(self._process))
-        else:
+        if not self._config.is_local:
             logger.info("waiting for a core at %s", server.address)
-        try:
-            return await self._unless_lost(self._introduction(server))
-        except HandshakeError as error:
-            raise CoreLoadError(f"the core failed to load: {error}") from error
+        for engine in self._engines.all if self._config.is_local else ():
+            process = CoreProcess(self._config.command, server.address, engine.rank)
+            self._processes.append(process)
+            logger.info("core started, pid %d", process.pid)
+            self._run(self._lose_core_at_exit(process))
+        return await self._unless_lost(self._introduction(server))
 
     async def _introduction(self, server: HandshakeServer) -> EngineReadyResponse:
         timeout_s = self._config.load_timeout_s
         await server.run(timeout_s)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._engine.ready), timeout_s)
+            return await asyncio.wait_for(asyncio.shield(self._engines.ready), timeout_s)
         except TimeoutError:
             raise HandshakeError(f"it said READY, but sent no ready response within {timeout_s:g} s") from None
 
     async def _unless_lost(self, loading: Coroutine[Any, Any, EngineReadyResponse]) -> EngineReadyResponse:
         task = asyncio.ensure_future(loading)
-        awaited: set[asyncio.Future[Any]] = {task, self._engine.lost}
+        awaited: set[asyncio.Future[Any]] = {task, self._engines.lost}
         try:
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise CoreLoadError(f"the core failed to load: {self._engine.lost.result()}")
+                raise CoreLoadError(f"the core failed to load: {self._engines.lost.result()}")
             return task.result()
         finally:
             task.cancel()
 
+    def _watch(self, server: HandshakeServer) -> None:
+        self._run(self._take_pulses())
+        if self._config.is_local:
+            server.close()
+        else:
+            self._run(self._expect_successors(server))
+
     async def _lose_core_at_exit(self, process: CoreProcess) -> None:
         end = await process.exited()
-        self._engine.lose_core_after_last_words(f"its process {process.pid} ended with {end}")
+        self._engines.lose_core_after_last_words(process.rank, f"its process {process.pid} ended with {end}")
+
+    async def _take_pulses(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.ping_timeout_s / BEATS_PER_TIMEOUT)
+            self._engines.beat()
+
+    async def _expect_successors(self, server: HandshakeServer) -> None:
+        """Until a core is lost: the gateway then ends, and whoever says HELLO after that is for the next one."""
+        self._engines.lost.add_done_callback(lambda _reason: server.close())
+        async for rank in server.successors():
+            logger.info("a core of rank %d says HELLO, where there is one", rank)
+            self._engines.expect_successor(rank)
+
+    def _run(self, watch: Coroutine[Any, Any, None]) -> None:
+        """Until ``stop``."""
+        task = asyncio.ensure_future(watch)
+        self._resources.callback(task.cancel)

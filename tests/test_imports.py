@@ -16,7 +16,7 @@ ZMQ_FILES = {
     "core/io_threads.py",
     "core/output_thread.py",
     "core/wire/handshake.py",
-    "service/engine_client.py",
+    "service/engine_sockets.py",
 }
 
 

@@ -25,12 +25,13 @@ _MAX_KV_CACHE_BYTES = 4 << 30
 class InProcessExecutor:
     """A step has run when ``execute_model`` returns; what it raised is in the future.
 
-    ``load`` is called now, and again whenever the weights wake up.
+    ``load`` is called now, and again whenever the weights wake up. ``num_sharing`` executors share this host.
     """
 
-    def __init__(self, load: Callable[[], Model], profiler: Profiler) -> None:
+    def __init__(self, load: Callable[[], Model], profiler: Profiler, num_sharing: int = 1) -> None:
         self._load = load
         self._profiler = profiler
+        self._num_sharing = num_sharing
         self._runner: ModelRunner | None = ModelRunner(load())
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
@@ -39,8 +40,8 @@ class InProcessExecutor:
     @classmethod
     def load(cls, config: ModelConfig, profile_dir: Path | None = None) -> "InProcessExecutor":
         """Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files."""
-        use_available_cpus()
-        return cls(functools.partial(load_model, config), Profiler(profile_dir))
+        use_available_cpus(config.num_cores_here)
+        return cls(functools.partial(load_model, config), Profiler(profile_dir), config.num_cores_here)
 
     @property
     def model_info(self) -> ModelInfo:
@@ -58,8 +59,11 @@ class InProcessExecutor:
         return frozenset(part for part, num_bytes in self._runner.memory_bytes.items() if num_bytes == 0)
 
     def available_kv_cache_bytes(self) -> int:
-        """On a GPU most of what is left there; else half of what the machine has left, at most 4 GiB."""
-        free = free_memory_bytes(self._device)
+        """This executor's part: on a GPU of most of what is left there; else of half of what the machine has left.
+
+        Without a GPU at most 4 GiB.
+        """
+        free = free_memory_bytes(self._device) // self._num_sharing
         return free * 9 // 10 if self._device.type == "cuda" else min(free // 2, _MAX_KV_CACHE_BYTES)
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:

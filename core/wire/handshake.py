@@ -14,6 +14,7 @@ Either side may come first: HELLO waits in the core's socket until the front end
 import asyncio
 import enum
 import logging
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
@@ -177,6 +178,22 @@ class HandshakeServer:
         except TimeoutError:
             ignored = f"; ignored last: {self._last_ignored}" if self._last_ignored else ""
             raise HandshakeError(f"not ready within {timeout_s:g} s: {self._pending()}{ignored}") from None
+
+    async def successors(self) -> AsyncIterator[int]:
+        """After ``run``: the rank of each engine that says HELLO anew. Endless.
+
+        It gets INIT, and starts to load, when the next one is asked for: all can be prepared for its coming.
+        """
+        while True:
+            identity, *frames = await self._socket.recv_multipart()
+            try:
+                status = self._checked_hello(identity, frames).status
+            except HandshakeError as error:
+                logger.warning("ignored: %s", str(error)[:MAX_ERROR_CHARS])
+                continue
+            if status == "HELLO":
+                yield int.from_bytes(identity, "little")
+                await self._socket.send_multipart([identity, self._init])
 
     def close(self) -> None:
         """Stop listening. May be called twice."""

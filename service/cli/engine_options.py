@@ -52,6 +52,7 @@ CORE_KEYS = (
     "data-parallel-address",
     "data-parallel-rpc-port",
     "data-parallel-rank",
+    "data-parallel-size-local",
     "headless",
     "shutdown-timeout",
     "lifeline-fd",

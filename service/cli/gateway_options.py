@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
+from service.config import MAX_DATA_PARALLEL_SIZE, CoreConfig, CoreTerms, GatewayConfig, LimitsConfig, ListenConfig
 from service.logs import LogFormat, configure_logging
 from service.models import ModelFiles
 
@@ -58,7 +58,20 @@ _OPTIONS = [
         type=click.FloatRange(min=0, min_open=True),
         default=600.0,
         metavar="SECONDS",
-        help="How long to wait for the core to be ready.",
+        help="How long to wait for the cores to be ready.",
+    ),
+    click.option(
+        "--core-ping-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        metavar="SECONDS",
+        help="How long a core may say nothing, though asked, until the server is NOT_SERVING; longer than any step.",
+    ),
+    click.option(
+        "--data-parallel-size",
+        type=click.IntRange(1, MAX_DATA_PARALLEL_SIZE),
+        default=1,
+        help="Cores, each with the whole model, that share the requests.",
     ),
     click.option(
         "--log-level",
@@ -78,9 +91,13 @@ class GatewaySettings:
     limits: LimitsConfig
     served_model_name: str | None
     max_model_len: int | None
-    core_load_timeout_s: float
+    core: CoreTerms
     log_level: str
     log_format: LogFormat
+
+    def core_config(self, **where: Any) -> CoreConfig:
+        """Of the cores; ``where`` says where they come from. Raises ValueError."""
+        return CoreConfig(**vars(self.core), **where)
 
     def config_for(self, model: ModelFiles, core: CoreConfig) -> GatewayConfig:
         """The whole configuration, for a model and where its core comes from."""
@@ -110,6 +127,8 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         max_queued_requests: int,
         drain_timeout: float,
         core_load_timeout: float,
+        core_ping_timeout: float,
+        data_parallel_size: int,
         log_level: str,
         log_format: LogFormat,
         **others: Any,
@@ -118,9 +137,12 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         with usage_errors():
             listen = ListenConfig(grpc_address, admin_address, metrics_address)
             limits = LimitsConfig(max_queued_requests, drain_timeout)
-        settings = GatewaySettings(
-            listen, limits, served_model_name, max_model_len, core_load_timeout, log_level, log_format
-        )
+            core = CoreTerms(
+                load_timeout_s=core_load_timeout,
+                ping_timeout_s=core_ping_timeout,
+                data_parallel_size=data_parallel_size,
+            )
+        settings = GatewaySettings(listen, limits, served_model_name, max_model_len, core, log_level, log_format)
         command(settings=settings, **others)
 
     for add_option in reversed(_OPTIONS):

@@ -11,7 +11,6 @@ from service.cli.configurable import configurable
 from service.cli.engine_options import engine_options, spelled
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_for_core
-from service.config import CoreConfig
 from service.server import run
 
 _CORE_OUTLASTS_DRAIN_S = 10.0
@@ -26,13 +25,12 @@ _CORE_OUTLASTS_DRAIN_S = 10.0
 def serve(model: str, settings: GatewaySettings, **engine_flags: Any) -> None:
     """Serve MODEL: a folder, a .gguf file, a hub id or a name of `sluicegate pull`.
 
-    Starts a gateway and a core. SIGTERM or Ctrl-C drains: running requests finish, then the exit code is 0.
+    Starts a gateway and its cores, which share the machine. SIGTERM or Ctrl-C drains: running requests finish, then
+    the exit code is 0.
     """
     files = resolve_for_core(model)
-    core = CoreConfig(
-        command=core_command(files.path, settings, engine_flags), load_timeout_s=settings.core_load_timeout_s
-    )
     with usage_errors():
+        core = settings.core_config(command=core_command(files.path, settings, engine_flags))
         config = settings.config_for(files, core)
     sys.exit(run(config))
 
@@ -41,6 +39,7 @@ def core_command(model_path: Path, settings: GatewaySettings, engine_flags: dict
     """The argv of a core. ``-P``: a folder named core where this is started from is not our package."""
     flags = {
         "max_model_len": settings.max_model_len,
+        "data_parallel_size_local": settings.core.data_parallel_size,
         "shutdown_timeout": settings.limits.drain_timeout_s + _CORE_OUTLASTS_DRAIN_S,
         "wire_version": WireVersion.V0_25.value,
         "log_level": settings.log_level,

@@ -52,10 +52,15 @@ def _rendered(families: Iterable[Metric], process: CollectorRegistry) -> bytes:
 
 def _backend_families(backend: Backend) -> Iterator[Metric]:
     engine, generator = backend.engine, backend.generator
-    report = EngineReport(backend.engine_info, engine.stats, engine.requests.totals[0])
-    yield from engine_families(backend.model.name, {0: report})
+    reports = {
+        core.rank: EngineReport(core.response, core.stats, engine.requests.totals[core.rank])
+        for core in engine.engines.all
+        if core.response is not None
+    }
+    yield from engine_families(backend.model.name, reports)
     yield GaugeMetricFamily("sluicegate:live_requests", "Taken on and not ended.", generator.num_requests)
     yield GaugeMetricFamily("sluicegate:live_sequences", "Of the live requests.", generator.num_sequences)
     merged = engine.num_coalesced_outputs
     yield CounterMetricFamily("sluicegate:coalesced_deltas", "Merged because the client read too slowly.", merged)
-    yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", engine.lost.done())
+    num_lost = sum(core.lost_because is not None for core in engine.engines.all)
+    yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", num_lost)

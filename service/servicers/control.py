@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc.aio import ServicerContext
 
 from core.wire.sampling_params import Violation
+from service.engine import Engine
 from service.engine_control import EngineControl
 from service.errors import InvalidRequest, shown
 from service.gate import Backend, Gate
@@ -159,16 +160,32 @@ class ControlServicer(ControlServiceServicer):
 
 
 def _load(backend: Backend) -> pb.Load:
-    stats = backend.engine.stats
+    ranks = [_rank_load(backend, engine) for engine in backend.engine.engines.all]
+    stats = [engine.stats for engine in backend.engine.engines.all]
+    num_blocks_used = sum(rank.kv_cache_usage * rank.num_kv_blocks for rank in ranks)
     return pb.Load(
-        num_running=stats.scheduler.num_running_reqs,
-        num_waiting=stats.scheduler.num_waiting_reqs + stats.scheduler.num_skipped_waiting_reqs,
+        num_running=sum(rank.num_running for rank in ranks),
+        num_waiting=sum(rank.num_waiting for rank in ranks),
         num_requests=backend.generator.num_requests,
-        kv_cache_usage=stats.scheduler.kv_cache_usage,
+        kv_cache_usage=num_blocks_used / backend.engine_info.num_gpu_blocks,
         num_kv_blocks=backend.engine_info.num_gpu_blocks,
-        num_preemptions=stats.num_preemptions,
-        num_prefix_cache_queries=stats.num_prefix_cache_queries,
-        num_prefix_cache_hits=stats.num_prefix_cache_hits,
+        num_preemptions=sum(of_rank.num_preemptions for of_rank in stats),
+        num_prefix_cache_queries=sum(of_rank.num_prefix_cache_queries for of_rank in stats),
+        num_prefix_cache_hits=sum(of_rank.num_prefix_cache_hits for of_rank in stats),
+        ranks=ranks,
+    )
+
+
+def _rank_load(backend: Backend, engine: Engine) -> pb.RankLoad:
+    scheduler = engine.stats.scheduler
+    return pb.RankLoad(
+        rank=engine.rank,
+        num_running=scheduler.num_running_reqs,
+        num_waiting=scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs,
+        num_sequences=backend.engine.num_requests_at(engine.rank),
+        kv_cache_usage=scheduler.kv_cache_usage,
+        num_kv_blocks=engine.response.num_gpu_blocks if engine.response else 0,
+        is_answering=engine.answers,
     )
 
 

@@ -27,7 +27,7 @@ class Desk:
         self.engine = engine or NullEngine(NullEngineConfig(max_model_len=100))
         self.input_queue: InputQueue = queue.SimpleQueue()
         self.output_queue: OutputQueue = queue.SimpleQueue()
-        self.intake = Intake(self.engine, self.input_queue, self.output_queue, FrontEnds(NUM_CLIENTS))
+        self.intake = Intake(self.engine, self.input_queue, self.output_queue, FrontEnds(NUM_CLIENTS, now=0.0))
 
     def take(self, *frames: bytes, from_client: int = 2) -> None:
         self.intake.take(from_client, list(frames))

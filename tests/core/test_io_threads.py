@@ -5,6 +5,7 @@ import queue
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class Threads:
         self.lost: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
         inputs, outputs = front_end.inputs, front_end.outputs
-        self.front_ends = FrontEnds(len(inputs))
+        self.front_ends = FrontEnds(len(inputs), time.monotonic())
         self.io = IOThreads(
             EngineAddresses([address_of(s) for s in inputs], [address_of(s) for s in outputs]),
             0,
@@ -178,8 +179,10 @@ class StoppedIntake(Intake):
     """At its first message it waits until every socket holds another one and its thread has been asked to stop."""
 
     def __init__(self, sockets: list[zmq.Socket[bytes]]) -> None:
-        super().__init__(NullEngine(), queue.SimpleQueue(), queue.SimpleQueue(), FrontEnds(len(sockets)))
-        front_ends = FrontEnds(len(sockets))
+        super().__init__(
+            NullEngine(), queue.SimpleQueue(), queue.SimpleQueue(), FrontEnds(len(sockets), time.monotonic())
+        )
+        front_ends = FrontEnds(len(sockets), time.monotonic())
         self.thread = InputThread(sockets, front_ends, self, lambda _index: None, lambda _reason: None)
         self.is_stopping = threading.Event()
         self.taken: list[int] = []
@@ -258,7 +261,7 @@ def test_death_of_the_input_thread(front_end: FrontEnd) -> None:
     threads.io.close()
     deaths: queue.SimpleQueue[str] = queue.SimpleQueue()
     outputs: OutputQueue = queue.SimpleQueue()
-    intake = NoIntake(threads.engine, queue.SimpleQueue(), outputs, FrontEnds(1))
+    intake = NoIntake(threads.engine, queue.SimpleQueue(), outputs, FrontEnds(1, now=0.0))
     addresses = EngineAddresses([address_of(front_end.inputs[0])], [address_of(front_end.outputs[0])])
     io = IOThreads(
         addresses, 1, threads.front_ends, intake, outputs, Reports(lambda _ids: None, lambda _index: None, deaths.put)

@@ -34,6 +34,7 @@ class FakeCore:
 
     def __init__(self, ready: EngineReadyResponse = READY, rank: int = 0) -> None:
         self.ready = ready
+        self._rank = rank
         self._context = zmq.Context()
         self._input = self._context.socket(zmq.DEALER)
         self._input.identity = engine_identity(rank)
@@ -49,7 +50,7 @@ class FakeCore:
 
     async def shake_hands(self, address: str, *, local: bool = False) -> None:
         """HELLO, INIT, connect, READY."""
-        with CoreHandshake(HandshakeConfig(address, local=local, init_timeout_s=30)) as handshake:
+        with CoreHandshake(HandshakeConfig(address, self._rank, local=local, init_timeout_s=30)) as handshake:
             init = await asyncio.to_thread(handshake.greet)
             self.connect(init.addresses)
             handshake.say_ready(init.parallel_config)
@@ -95,6 +96,7 @@ class FakeCore:
         self.send(EngineCoreOutputs(utility_output=output))
 
     def send(self, message: EngineCoreOutputs) -> None:
+        message.engine_index = self._rank
         self.send_frames([bytes(frame) for frame in self._encoder.encode(message)])
 
     def send_frames(self, frames: list[bytes]) -> None:

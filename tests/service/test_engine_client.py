@@ -22,6 +22,7 @@ from core.wire.messages import (
 from core.wire.sampling_params import SamplingParams
 from core.wire.version import WireVersion, introduction, shaped_outputs
 from service.engine_client import EngineClient
+from service.engines import Engines
 from service.errors import Unavailable
 from service.utility_calls import UtilityError
 from tests.service.cable import Cable
@@ -34,17 +35,17 @@ def a_request(request_id: str) -> EngineCoreRequest:
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[EngineClient]:
-    engine = EngineClient(f"ipc://{tmp_path}/in", f"ipc://{tmp_path}/out")
-    yield engine
-    engine.close()
+    engines = Engines(f"ipc://{tmp_path}/in", f"ipc://{tmp_path}/out")
+    yield EngineClient(engines)
+    engines.close()
 
 
 @pytest.fixture
 async def core(client: EngineClient) -> AsyncIterator[FakeCore]:
     async with FakeCore() as fake:
-        fake.connect(client.addresses)
+        fake.connect(client.engines.addresses)
         async with asyncio.timeout(10):
-            assert await client.ready == READY
+            assert await client.engines.ready == READY
         yield fake
 
 
@@ -159,7 +160,7 @@ async def test_reported_death_ends_everything(client: EngineClient, core: FakeCo
     core.emit_token("a", 1)
     core.report_death()
     async with asyncio.timeout(10):
-        reason = await client.lost
+        reason = await client.engines.lost
         assert (await stream.next())[0].new_token_ids == [1]
         for waiting in (stream.next(), call, client.call_utility("is_sleeping")):
             with pytest.raises(Unavailable, match=reason):
@@ -185,17 +186,17 @@ async def test_core_whose_ready_response_is_none_is_lost_at_once(
 ) -> None:
     """Nobody waits for a core that cannot be understood, nor counts with sizes that cannot be; the reason says what."""
     async with FakeCore() as core:
-        core.connect(client.addresses, payload)
+        core.connect(client.engines.addresses, payload)
         async with asyncio.timeout(10):
-            assert cause in await client.lost
-    assert not client.ready.done()
+            assert cause in await client.engines.lost
+    assert not client.engines.ready.done()
 
 
 async def test_core_of_the_newer_wire(client: EngineClient) -> None:
     """A core that introduces itself as vLLM 0.33 is written to and read in its own layout: nobody needs to say so."""
     async with FakeCore(introduction(READY, WireVersion.V0_33, rank=0, dp_stats_address=None)) as core:
-        core.connect(client.addresses)
-        await asyncio.wait_for(asyncio.shield(client.ready), 10)
+        core.connect(client.engines.addresses)
+        await asyncio.wait_for(asyncio.shield(client.engines.ready), 10)
         stream = client.add([a_request("a")])
         _, frames = await core.receive_frames()
         assert len(msgspec.msgpack.decode(frames[0])) == 22
@@ -210,8 +211,8 @@ async def test_core_of_the_newer_wire(client: EngineClient) -> None:
 async def test_silent_death_is_noticed(client: EngineClient) -> None:
     """A core whose connection closes is lost, without a word from it."""
     async with FakeCore() as core:
-        core.connect(client.addresses)
-        await asyncio.wait_for(asyncio.shield(client.ready), 10)
+        core.connect(client.engines.addresses)
+        await asyncio.wait_for(asyncio.shield(client.engines.ready), 10)
         stream = client.add([a_request("a")])
         assert await core.receive_add() == a_request("a")
     async with asyncio.timeout(10):
@@ -222,64 +223,64 @@ async def test_silent_death_is_noticed(client: EngineClient) -> None:
 async def test_last_words_are_read_before_the_core_is_lost(client: EngineClient) -> None:
     """Whatever a core has sent before its connection ends reaches the streams, however much of it there is."""
     async with FakeCore() as core:
-        core.connect(client.addresses)
-        await asyncio.wait_for(asyncio.shield(client.ready), 10)
+        core.connect(client.engines.addresses)
+        await asyncio.wait_for(asyncio.shield(client.engines.ready), 10)
         stream = client.add([a_request("a")])
         await core.receive_add()
         for token_id in range(5000):
             core.emit_token("a", token_id, FinishReason.LENGTH if token_id == 4999 else None)
-    client.lose_core_after_last_words("its process ended")
+    client.engines.lose_core_after_last_words(0, "its process ended")
     async with asyncio.timeout(10):
-        assert await client.lost == "its process ended"
+        assert await client.engines.lost == "its process ended"
     (output,) = await stream.next()
     assert (output.new_token_ids, output.finish_reason) == ([*range(5000)], FinishReason.LENGTH)
 
 
 async def test_core_that_never_spoke_is_lost_at_once(client: EngineClient) -> None:
     """There are no last words to wait for."""
-    client.lose_core_after_last_words("its process ended")
-    assert client.lost.done()
+    client.engines.lose_core_after_last_words(0, "its process ended")
+    assert client.engines.lost.done()
 
 
 @pytest.mark.usefixtures("core")
 async def test_core_that_is_gone_but_leaves_its_connection_open(client: EngineClient) -> None:
     """Somebody else may hold it: it is waited for a second, not forever."""
     stream = client.add([a_request("a")])
-    client.lose_core_after_last_words("its process ended")
-    assert not client.lost.done()
+    client.engines.lose_core_after_last_words(0, "its process ended")
+    assert not client.engines.lost.done()
     with pytest.raises(Unavailable, match="its process ended"):
         await asyncio.wait_for(stream.next(), 10)
 
 
 async def test_vanished_host_is_noticed() -> None:
     """A core whose host falls silent with its connections open is lost after the time-out; a quiet core is not."""
-    client = EngineClient("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", heartbeat_timeout_s=1)
+    engines = Engines("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", heartbeat_timeout_s=1)
+    client = EngineClient(engines)
     try:
-        async with Cable(client.addresses) as cable, FakeCore() as core:
+        async with Cable(client.engines.addresses) as cable, FakeCore() as core:
             core.connect(cable.addresses)
-            await asyncio.wait_for(asyncio.shield(client.ready), 10)
+            await asyncio.wait_for(asyncio.shield(client.engines.ready), 10)
             stream = client.add([a_request("a")])
             await core.receive_add()
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(client.lost), 2.5)
+                await asyncio.wait_for(asyncio.shield(client.engines.lost), 2.5)
             cable.cut()
             with pytest.raises(Unavailable, match="closed the connection"):
                 await asyncio.wait_for(stream.next(), 10)
     finally:
-        client.close()
+        engines.close()
 
 
 async def test_stranger_is_not_the_core(client: EngineClient, core: FakeCore) -> None:
     """Another peer's coming, talking and going leave the core's connection alone."""
     async with FakeCore(rank=7) as stranger:
-        stranger.connect(client.addresses)
+        stranger.connect(client.engines.addresses)
         stranger.send_frames([b"nonsense"])
     stream = client.add([a_request("a")])
     assert await core.receive() == (RequestType.ADD, a_request("a"))
-    assert await core.receive() == (RequestType.ABORT, []), "the probe after the hang-up"
     core.emit_token("a", 1)
     assert (await stream.next())[0].new_token_ids == [1]
-    assert not client.lost.done()
+    assert not client.engines.lost.done()
 
 
 async def test_no_core_yet(client: EngineClient) -> None:
@@ -327,9 +328,9 @@ async def test_stats_are_kept(client: EngineClient, core: FakeCore) -> None:
     core.emit(EngineCoreOutput("a", [2], finish_reason=FinishReason.STOP), stats=stats)
     while stream.unfinished:
         await stream.next()
-    assert client.stats.scheduler.num_running_reqs == 3
-    assert client.stats.num_preemptions == 1
-    assert (client.stats.num_prefix_cache_queries, client.stats.num_prefix_cache_hits) == (20, 8)
+    kept = client.engines.all[0].stats
+    assert (kept.scheduler.num_running_reqs, kept.num_preemptions) == (3, 1)
+    assert (kept.num_prefix_cache_queries, kept.num_prefix_cache_hits) == (20, 8)
 
 
 async def test_burst_is_read_to_its_end(client: EngineClient, core: FakeCore) -> None:

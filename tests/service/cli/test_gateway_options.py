@@ -50,7 +50,7 @@ def test_defaults() -> None:
     assert settings.listen.grpc_addresses == ("127.0.0.1:50051",)
     assert settings.listen.admin_address == "127.0.0.1:50052"
     assert settings.listen.metrics_address == "127.0.0.1:9464"
-    assert (settings.limits.drain_timeout_s, settings.core_load_timeout_s) == (30, 600)
+    assert (settings.limits.drain_timeout_s, settings.core.load_timeout_s) == (30, 600)
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
 
 
@@ -95,6 +95,9 @@ def test_broken_file(config: Path, content: str, message: str) -> None:
     ("arguments", "message"),
     [
         (["--drain-timeout", "-1"], "--drain-timeout"),
+        (["--core-load-timeout", "nan"], "core_load_timeout must be in (0, 1e+06] s, got nan"),
+        (["--core-ping-timeout", "0.01"], "core_ping_timeout must be in [0.1, 1e+06] s, got 0.01"),
+        (["--data-parallel-size", "0"], "--data-parallel-size"),
         (["--grpc-address", "localhost"], "grpc_address must be HOST:PORT"),
         (["--metrics-address", "x"], "metrics_address must be HOST:PORT"),
         (["--no-such-flag", "x"], "No such option"),

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from service.cli.gateway_options import GatewaySettings
 from service.cli.serve import core_command, serve
-from service.config import LimitsConfig, ListenConfig
+from service.config import CoreTerms, LimitsConfig, ListenConfig
 
 
 def test_core_command() -> None:
@@ -17,7 +17,7 @@ def test_core_command() -> None:
         limits=LimitsConfig(drain_timeout_s=30),
         served_model_name=None,
         max_model_len=64,
-        core_load_timeout_s=1,
+        core=CoreTerms(data_parallel_size=2),
         log_level="debug",
         log_format="json",
     )
@@ -25,6 +25,7 @@ def test_core_command() -> None:
     assert command[:5] == (sys.executable, "-P", "-m", "core", "/m/x.gguf")
     assert command[5:] == (
         "--max-model-len=64",
+        "--data-parallel-size-local=2",
         "--shutdown-timeout=40.0",
         "--wire-version=0.25",
         "--log-level=debug",

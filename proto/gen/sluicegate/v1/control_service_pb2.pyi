@@ -258,6 +258,7 @@ class Load(_message.Message):
     NUM_PREEMPTIONS_FIELD_NUMBER: _builtins.int
     NUM_PREFIX_CACHE_QUERIES_FIELD_NUMBER: _builtins.int
     NUM_PREFIX_CACHE_HITS_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
     num_running: _builtins.int
     """Requests that take part in steps."""
     num_waiting: _builtins.int
@@ -265,7 +266,7 @@ class Load(_message.Message):
     num_requests: _builtins.int
     """Requests that the gateway tracks, whatever their state."""
     kv_cache_usage: _builtins.float
-    """Part of the KV blocks that requests hold, in [0, 1]."""
+    """Part of the KV blocks that requests hold, in [0, 1]; of all cores together."""
     num_kv_blocks: _builtins.int
     """KV blocks of all cores."""
     num_preemptions: _builtins.int
@@ -274,6 +275,10 @@ class Load(_message.Message):
     """Prompt tokens looked up in the prefix cache, since the start."""
     num_prefix_cache_hits: _builtins.int
     """Of them, how many were found."""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankLoad]:
+        """One entry for each core, by rank; never empty."""
+
     def __init__(
         self,
         *,
@@ -285,14 +290,61 @@ class Load(_message.Message):
         num_preemptions: _builtins.int = ...,
         num_prefix_cache_queries: _builtins.int = ...,
         num_prefix_cache_hits: _builtins.int = ...,
+        ranks: _abc.Iterable[Global___RankLoad] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_preemptions", b"num_preemptions", "num_prefix_cache_hits", b"num_prefix_cache_hits", "num_prefix_cache_queries", b"num_prefix_cache_queries", "num_requests", b"num_requests", "num_running", b"num_running", "num_waiting", b"num_waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_preemptions", b"num_preemptions", "num_prefix_cache_hits", b"num_prefix_cache_hits", "num_prefix_cache_queries", b"num_prefix_cache_queries", "num_requests", b"num_requests", "num_running", b"num_running", "num_waiting", b"num_waiting", "ranks", b"ranks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Load: _TypeAlias = Load  # noqa: Y015
+
+@_typing.final
+class RankLoad(_message.Message):
+    """How busy one core is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    NUM_RUNNING_FIELD_NUMBER: _builtins.int
+    NUM_WAITING_FIELD_NUMBER: _builtins.int
+    NUM_SEQUENCES_FIELD_NUMBER: _builtins.int
+    KV_CACHE_USAGE_FIELD_NUMBER: _builtins.int
+    NUM_KV_BLOCKS_FIELD_NUMBER: _builtins.int
+    IS_ANSWERING_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Its rank, as in `data_parallel_rank` of a request. 0 is the first."""
+    num_running: _builtins.int
+    """Sequences that take part in its steps, as it said last."""
+    num_waiting: _builtins.int
+    """Sequences that it has queued, as it said last."""
+    num_sequences: _builtins.int
+    """Sequences that the gateway has sent to it and that have not ended; a request counts `n`."""
+    kv_cache_usage: _builtins.float
+    """Part of its KV blocks that requests hold, in [0, 1]."""
+    num_kv_blocks: _builtins.int
+    """Its KV blocks."""
+    is_answering: _builtins.bool
+    """Whether it takes requests: false when it is lost, or says nothing for the server's --core-ping-timeout."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        num_running: _builtins.int = ...,
+        num_waiting: _builtins.int = ...,
+        num_sequences: _builtins.int = ...,
+        kv_cache_usage: _builtins.float = ...,
+        num_kv_blocks: _builtins.int = ...,
+        is_answering: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_answering", b"is_answering", "kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_running", b"num_running", "num_sequences", b"num_sequences", "num_waiting", b"num_waiting", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankLoad: _TypeAlias = RankLoad  # noqa: Y015
 
 @_typing.final
 class WatchLoadRequest(_message.Message):

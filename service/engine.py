@@ -1,0 +1,119 @@
+"""One core as the gateway knows it: what it said of itself, what it is busy with, whether it is there."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from core.wire.codec import WireError
+from core.wire.handshake import engine_identity
+from core.wire.messages import EngineCoreOutputs, EngineReadyResponse
+from service.engine_stats import EngineStats
+from service.pulse import Pulse
+
+_MAX_SIZE = 2**31 - 1
+
+
+class Engine:
+    """The core of ``rank``. Owned by the event loop; whoever is on it may read.
+
+    ``response`` is None until the core is ready, ``lost_because`` until it is gone. A core that took another's place
+    has everything of its own but the rank.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.identity = engine_identity(rank)
+        self.response: EngineReadyResponse | None = None
+        self.connection: int | None = None
+        """Number of the connection that its messages come on and that requests go to."""
+        self.farewell: str | None = None
+        """Why it is gone, while its last words may still come in."""
+        self.lost_because: str | None = None
+        self.stats = EngineStats()
+        self.pulse = Pulse()
+        self.num_sent_since_stats = 0
+        """Sequences that the last statistics do not know of yet."""
+
+    def __repr__(self) -> str:
+        return f"Engine({self.rank}, {self.state})"
+
+    @property
+    def state(self) -> str:
+        """In a word or two, for people."""
+        if self.lost_because is not None:
+            return "lost"
+        return "absent" if self.response is None else "silent" if self.pulse.is_silent else "ready"
+
+    @property
+    def is_alive(self) -> bool:
+        """It was ready and is not lost; it may be silent."""
+        return self.response is not None and self.lost_because is None
+
+    @property
+    def answers(self) -> bool:
+        """It takes requests on."""
+        return self.is_alive and not self.pulse.is_silent
+
+    @property
+    def load(self) -> int:
+        """How busy it is: four for each sequence that waits, one for each that runs."""
+        scheduler = self.stats.scheduler
+        num_waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs + self.num_sent_since_stats
+        return 4 * num_waiting + scheduler.num_running_reqs
+
+    def record(self, outputs: EngineCoreOutputs) -> None:
+        """Take in the statistics of a message."""
+        self.stats.record(outputs)
+        if outputs.scheduler_stats is not None:
+            self.num_sent_since_stats = 0
+
+    def introduce(self, response: EngineReadyResponse, connection: int) -> None:
+        """The core is ready, maybe in the place of another. Raises WireError if it cannot do what is served."""
+        served = self.response
+        if served is not None and not _can_stand_in(response, served):
+            raise WireError(f"{response} can less than what it stands in for: {served}")
+        self.response, self.connection = response, connection
+        self.stats.forget_load()
+        self.pulse = Pulse()
+        self.num_sent_since_stats = 0
+
+
+def checked(response: EngineReadyResponse) -> EngineReadyResponse:
+    """``response``. Raises WireError for a size that no engine can have: everything here counts with them."""
+    for field in ("max_model_len", "num_gpu_blocks", "block_size", "data_parallel_size"):
+        _check_size(field, getattr(response, field), _MAX_SIZE)
+    if response.kv_cache_size_tokens is not None:
+        _check_size("kv_cache_size_tokens", response.kv_cache_size_tokens, _MAX_SIZE * _MAX_SIZE)
+    return response
+
+
+def combined(responses: Sequence[EngineReadyResponse]) -> EngineReadyResponse:
+    """What cores say of themselves, as if they were one: memories are added, of limits the lowest counts."""
+    if len(responses) == 1:
+        return responses[0]
+    sizes = [response.kv_cache_size_tokens or response.num_gpu_blocks * response.block_size for response in responses]
+    return msgspec.structs.replace(
+        responses[0],
+        max_model_len=min(response.max_model_len for response in responses),
+        num_gpu_blocks=sum(response.num_gpu_blocks for response in responses),
+        kv_cache_size_tokens=sum(sizes),
+        kv_cache_max_concurrency=None,
+        data_parallel_size=len(responses),
+    )
+
+
+def max_cached_tokens(response: EngineReadyResponse) -> int:
+    """What the KV cache holds for one request alone: all blocks but the null block, which the sizes told include."""
+    num_tokens = response.kv_cache_size_tokens or response.num_gpu_blocks * response.block_size
+    return num_tokens - response.block_size
+
+
+def _can_stand_in(response: EngineReadyResponse, served: EngineReadyResponse) -> bool:
+    """Requests are checked against what the first said."""
+    is_long_enough = response.max_model_len >= served.max_model_len
+    return is_long_enough and max_cached_tokens(response) >= max_cached_tokens(served)
+
+
+def _check_size(field: str, size: int, bound: int) -> None:
+    if not 1 <= size <= bound:
+        raise WireError(f"EngineReadyResponse.{field}: must be in [1, {bound}], got {size}")

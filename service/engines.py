@@ -1,0 +1,283 @@
+"""The cores: who is there, who is gone, who is silent.
+
+    ready      ◀── a core's first message on its connection, the ready response, of each rank
+    lost       ◀── a hang-up, a notice of death, or the supervisor: ``lose_core``
+    silence    ◀── ``beat``, from a timer: a core that says nothing and does not answer the question
+    successor  ◀── HELLO of a rank that is there, then another ready response: the core was restarted elsewhere
+
+Everything runs on the event loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol
+
+from core.wire.codec import Decoder, WireError
+from core.wire.handshake import HandshakeServer
+from core.wire.messages import (
+    ENGINE_CORE_DEAD,
+    EngineAddresses,
+    EngineCoreOutputs,
+    EngineReadyResponse,
+    RequestType,
+    UtilityCall,
+)
+from core.wire.version import WireVersion, version_of_core
+from service.death_notices import DeathNotices
+from service.engine import Engine, checked, combined
+from service.engine_sockets import EngineSockets, Hearers, NotConnectedError
+from service.errors import Unavailable
+from service.output_decoder import OutputDecoder
+
+logger = logging.getLogger(__name__)
+
+_LAST_WORDS_TIMEOUT_S = 1.0
+"""For the connection of a core that is gone to end. What the core has sent comes before that."""
+_EXIT_NOTICE_S = 0.1
+"""After a hang-up: the end of a process of ours is on its way too, and says more."""
+_QUESTION = UtilityCall(0, 0, "is_scheduler_paused", [])
+"""Every core has the answer at hand; that it does not know the question would be an answer too. Nobody waits for it."""
+
+
+class Dependent(Protocol):
+    """Who waits for cores."""
+
+    def take(self, outputs: EngineCoreOutputs, broken_ids: list[str]) -> None:
+        """One message; of the requests of ``broken_ids`` it had outputs that do not decode."""
+
+    def engine_is_gone(self, engine: Engine, error: Unavailable) -> None:
+        """Nothing that waits for ``engine`` will come."""
+
+    def engine_is_silent(self, engine: Engine, error: Unavailable) -> None:
+        """It may take long until something comes from ``engine``."""
+
+
+class Engines:
+    """``ready`` resolves with what the cores say of themselves together, once all are ready; ``lost`` with the reason
+    when the first of them is gone.
+    """
+
+    def __init__(
+        self, input_address: str, output_address: str, num_engines: int = 1, heartbeat_timeout_s: float = 10.0
+    ) -> None:
+        """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails.
+
+        A core that tcp leads to is lost when its host has been silent for ``heartbeat_timeout_s``.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self.all = tuple(Engine(rank) for rank in range(num_engines))
+        self.on_silence: Callable[[bool], None] = lambda _is_silent: None
+        """Called when some core has fallen silent, and when none is silent any more."""
+        self._dependent: Dependent | None = None
+        self._deaths = DeathNotices()
+        self._expected_successors: set[int] = set()
+        self.wire_version: WireVersion | None = None
+        """Which all cores speak; None until the first is ready."""
+        self._output_decoder = OutputDecoder()
+        self._ready_decoder = Decoder(EngineReadyResponse)
+        hearers = Hearers(self._on_message, self._on_output, self._on_hangup, self._bid_farewells)
+        self._sockets = EngineSockets(input_address, output_address, hearers, heartbeat_timeout_s)
+
+    def __repr__(self) -> str:
+        return f"Engines({', '.join(engine.state for engine in self.all)})"
+
+    @property
+    def addresses(self) -> EngineAddresses:
+        """Where the cores are to connect."""
+        return self._sockets.addresses
+
+    @property
+    def alive(self) -> list[Engine]:
+        """The cores that are ready and not lost."""
+        return [engine for engine in self.all if engine.is_alive]
+
+    @property
+    def are_silent(self) -> bool:
+        """Whether some core does not answer."""
+        return any(engine.pulse.is_silent for engine in self.alive)
+
+    def serve(self, dependent: Dependent) -> None:
+        """Hand what comes from the cores to ``dependent``."""
+        self._dependent = dependent
+
+    def handshake(self, address: str, num_local_engines: int) -> HandshakeServer:
+        """A handshake that sends cores to these sockets. Raises HandshakeError if ``address`` cannot be bound."""
+        return HandshakeServer(self._sockets.context, address, self.addresses, len(self.all), num_local_engines)
+
+    def send(self, engine: Engine, request_type: RequestType, message: object) -> None:
+        """Raises Unavailable if ``engine`` is not there."""
+        if not engine.is_alive or not self.ready.done():
+            raise why_unavailable([engine])
+        try:
+            self._sockets.send(engine.identity, request_type, message)
+        except NotConnectedError as error:
+            raise why_unavailable([engine]) from error
+
+    def beat(self) -> None:
+        """Ask the cores that were not heard for a beat, and notice those that do not answer. See ``Pulse``."""
+        were_silent = self.are_silent
+        for engine in self.alive:
+            was_silent = engine.pulse.is_silent
+            if engine.pulse.beat():
+                self._ask(engine)
+            if engine.pulse.is_silent and not was_silent:
+                self._note_silence(engine)
+        if self.are_silent != were_silent:
+            self.on_silence(self.are_silent)
+
+    def expect_successor(self, rank: int) -> None:
+        """A core of ``rank`` has said HELLO: once it is ready, it takes the place of the one that is there."""
+        self._expected_successors.add(rank)
+        self._sockets.let_take_over(True)
+
+    def lose_core_after_last_words(self, rank: int, reason: str) -> None:
+        """The core is gone, but what it said last may still be on its way: read that first."""
+        engine = self.all[rank]
+        if engine.farewell is None:
+            engine.farewell = reason
+            self._loop.call_later(_LAST_WORDS_TIMEOUT_S, self.lose_core, rank, reason)
+            self._bid_farewells()
+
+    def lose_core(self, rank: int, reason: str) -> None:
+        """The core is gone: end everything that waits for it. Only the first call counts."""
+        engine = self.all[rank]
+        if engine.lost_because is not None:
+            return
+        engine.lost_because = engine.farewell = reason
+        engine.stats.forget_load()
+        self._deaths.lost(rank)
+        self._tell_gone(engine, why_unavailable([engine]))
+        if not self.lost.done():
+            self.lost.set_result(reason if len(self.all) == 1 else f"rank {rank}: {reason}")
+
+    def close(self) -> None:
+        """Stop reading and release the sockets."""
+        self._sockets.close()
+
+    def _on_message(self, identity: bytes, connection: int, payload: list[bytes]) -> None:
+        """The first message on a connection is the ready response; there are no others."""
+        rank = int.from_bytes(identity, "little")
+        engine = self.all[rank] if rank < len(self.all) else None
+        if engine is None or engine.identity != identity:
+            logger.warning("a message from a stranger was dropped, identity %s", identity.hex()[:64])
+        elif engine.lost_because is None and connection != engine.connection:
+            self._introduce(engine, connection, payload)
+
+    def _introduce(self, engine: Engine, connection: int, payload: list[bytes]) -> None:
+        is_successor, is_expected = engine.is_alive, engine.rank in self._expected_successors
+        if is_successor and not is_expected:
+            self.lose_core(engine.rank, "another core came in its place without a handshake")
+            return
+        try:
+            response = checked(self._ready_decoder.decode(payload))
+            self._agree_on_version(version_of_core(response))
+            engine.introduce(response, connection)
+        except WireError as error:
+            self.lose_core(engine.rank, f"its ready response is none: {error}")
+            return
+        self._expected_successors.discard(engine.rank)
+        self._sockets.let_take_over(bool(self._expected_successors))
+        if is_successor:
+            self._succeed(engine)
+        elif len(self.alive) == len(self.all):
+            self.ready.set_result(combined([engine.response for engine in self.all if engine.response is not None]))
+
+    def _agree_on_version(self, version: WireVersion) -> None:
+        """Raises WireError if another core speaks another one: a message does not tell which it is of."""
+        if self.wire_version is None:
+            self.wire_version, self._output_decoder = version, OutputDecoder(version)
+        elif version is not self.wire_version:
+            raise WireError(f"it speaks the wire of {version.value}, other cores that of {self.wire_version.value}")
+
+    def _succeed(self, engine: Engine) -> None:
+        """The requests of the predecessor are gone with it."""
+        logger.warning("another core has taken the place of rank %d", engine.rank)
+        self._tell_gone(engine, Unavailable("the engine core is gone: another took its place", reason="CORE_LOST"))
+        self.on_silence(self.are_silent)
+
+    def _on_output(self, frames: list[bytes]) -> None:
+        if frames[0] == ENGINE_CORE_DEAD:
+            self._on_death_notice()
+            return
+        broken_ids: list[str] = []
+        try:
+            outputs = self._output_decoder.decode(frames)
+        except WireError as error:
+            logger.error("undecodable output message: %s", error)
+            outputs, broken_ids = self._output_decoder.salvage(frames)
+        self._hear(outputs)
+        if self._dependent is not None:
+            self._dependent.take(outputs, broken_ids)
+
+    def _hear(self, outputs: EngineCoreOutputs) -> None:
+        """Whose message it is it says itself; a core that is alone need not."""
+        rank = outputs.engine_index if len(self.all) > 1 else 0
+        if not 0 <= rank < len(self.all):
+            outputs.engine_index = 0
+            return
+        outputs.engine_index, engine = rank, self.all[rank]
+        engine.record(outputs)
+        if engine.pulse.heard():
+            logger.warning("the engine core of rank %d answers again", rank)
+            self.on_silence(self.are_silent)
+        if self._deaths:
+            self._bury(self._deaths.heard(rank))
+
+    def _on_death_notice(self) -> None:
+        """It bears no name: with several cores, whoever answers now is not the dead one."""
+        self._bury(self._deaths.came([engine.rank for engine in self.alive]))
+        if self._deaths:
+            for engine in self.alive:
+                self._ask(engine)
+
+    def _bury(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            self.lose_core(rank, "it reported a fatal error")
+
+    def _ask(self, engine: Engine) -> None:
+        with suppress(Unavailable):
+            self.send(engine, RequestType.UTILITY, _QUESTION)
+
+    def _note_silence(self, engine: Engine) -> None:
+        logger.error("the engine core of rank %d does not answer", engine.rank)
+        if self._deaths:
+            self.lose_core(engine.rank, "a core reported a fatal error, and this one does not answer")
+        elif self._dependent is not None:
+            self._dependent.engine_is_silent(engine, why_unavailable([engine]))
+
+    def _tell_gone(self, engine: Engine, error: Unavailable) -> None:
+        if self._dependent is not None:
+            self._dependent.engine_is_gone(engine, error)
+
+    def _on_hangup(self, connection: int) -> None:
+        for engine in self.alive:
+            if engine.connection == connection:
+                self._loop.call_later(_EXIT_NOTICE_S, self._lose_unless_succeeded, engine, connection)
+
+    def _lose_unless_succeeded(self, engine: Engine, connection: int) -> None:
+        if engine.connection == connection:
+            self.lose_core_after_last_words(engine.rank, "it closed the connection")
+
+    def _bid_farewells(self) -> None:
+        """Lose the cores that are gone, if nobody is left who could still speak for one of them."""
+        going = [engine for engine in self.all if engine.farewell is not None and engine.lost_because is None]
+        num_staying = sum(engine.farewell is None for engine in self.alive)
+        if going and self._sockets.num_speakers <= num_staying:
+            self._sockets.read_outputs_to_end()
+            for engine in going:
+                assert engine.farewell is not None, "it is going"
+                self.lose_core(engine.rank, engine.farewell)
+
+
+def why_unavailable(engines: Iterable[Engine]) -> Unavailable:
+    """Why none of ``engines`` takes anything on."""
+    engines = [*engines]
+    reasons = [engine.lost_because for engine in engines if engine.lost_because is not None]
+    if not reasons and any(engine.pulse.is_silent for engine in engines):
+        return Unavailable("the engine core does not answer", reason="CORE_SILENT")
+    reason = reasons[0] if reasons else "no core is connected"
+    return Unavailable(f"the engine core is gone: {reason}", reason="CORE_LOST")

@@ -1,0 +1,33 @@
+"""Statistics that make no sense."""
+
+import logging
+import math
+
+import pytest
+
+from core.wire.messages import EngineCoreOutputs, PrefixCacheStats, SchedulerStats
+from service.engine_stats import EngineStats
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"), [(math.nan, 0.0), (-1.0, 0.0), (7.5, 1.0), (math.inf, 1.0), (-math.inf, 0.0), (0.25, 0.25)]
+)
+def test_usage_is_a_part(sent: float, kept: float) -> None:
+    """Of everything, whatever the core says."""
+    stats = EngineStats()
+    stats.record(EngineCoreOutputs(scheduler_stats=SchedulerStats(kv_cache_usage=sent)))
+    assert stats.scheduler.kv_cache_usage == kept
+
+
+@pytest.mark.parametrize(("sent", "kept"), [(-5, 0), (2**63, 2**32 - 1), (7, 7)])
+def test_counts_can_be_counted(sent: int, kept: int, caplog: pytest.LogCaptureFixture) -> None:
+    """They fit where they are reported; the log says once that they did not."""
+    stats = EngineStats()
+    for _ in range(3):
+        cache = PrefixCacheStats(queries=sent, hits=sent)
+        scheduler = SchedulerStats(num_running_reqs=sent, num_waiting_reqs=sent, prefix_cache_stats=cache)
+        with caplog.at_level(logging.WARNING):
+            stats.record(EngineCoreOutputs(scheduler_stats=scheduler))
+    assert (stats.scheduler.num_running_reqs, stats.scheduler.num_waiting_reqs) == (kept, kept)
+    assert (stats.num_prefix_cache_queries, stats.num_prefix_cache_hits) == (3 * kept, 3 * kept)
+    assert len(caplog.records) == (sent != kept)
