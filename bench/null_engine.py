@@ -88,7 +88,8 @@ class NullEngine:
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> NullRequest:
         """Raises ValueError for a request without a prompt, without sampling parameters, or too long."""
-        num_prompt_tokens, limit = len(message.prompt_token_ids or ()), self._config.max_model_len
+        prompt = message.prompt_token_ids or () if message.prompt_embeds is None else message.prompt_embeds.array
+        num_prompt_tokens, limit = len(prompt), self._config.max_model_len
         if not 1 <= num_prompt_tokens < limit:
             raise ValueError(f"prompt_token_ids must hold 1 to {limit - 1} tokens, got {num_prompt_tokens}")
         if message.sampling_params is None:

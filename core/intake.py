@@ -21,6 +21,7 @@ from core.replies import refusal, utility_failure
 from core.wire.codec import Decoder, WireError
 from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, RequestType, UtilityCall
 from core.wire.salvage import salvage_call, salvage_request
+from core.wire.tensor_ipc import TensorReceiver
 from core.wire.waves import COORDINATOR_READY, StartWave
 
 logger = logging.getLogger(__name__)
@@ -51,13 +52,18 @@ class Intake:
     """``take`` never raises: a message can end one request, never the thread."""
 
     def __init__(
-        self, engine: Engine, input_queue: InputQueue, output_queue: OutputQueue, front_ends: FrontEnds
+        self,
+        engine: Engine,
+        input_queue: InputQueue,
+        output_queue: OutputQueue,
+        front_ends: FrontEnds,
+        tensors: TensorReceiver | None = None,
     ) -> None:
         self._engine = engine
         self._input_queue = input_queue
         self._output_queue = output_queue
         self._front_ends = front_ends
-        self._request_decoder = Decoder(EngineCoreRequest, "ADD")
+        self._request_decoder = Decoder(EngineCoreRequest, "ADD", tensors)
         self._abort_decoder = Decoder(list[str], "ABORT")
         self._call_decoder = Decoder(UtilityCall, "UTILITY")
         self._wave_decoder = Decoder(StartWave, "START_DP_WAVE")

@@ -24,6 +24,7 @@ import functools
 import gc
 import logging
 import queue
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from core.output_thread import LINGER_MS
 from core.shutdown import CLEANUP_GRACE_S, ORPHAN_GRACE_S, Shutdown, ShutdownWatcher, exit_by_force_after
 from core.wire.handshake import CoreHandshake, HandshakeConfig, HandshakeError
 from core.wire.messages import ENGINE_CORE_DEAD, EngineAddresses, ParallelConfig, RequestType
+from core.wire.tensor_ipc import TensorReceiver
 from core.wire.version import WireVersion, introduction
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class ProcessConfig:
 
     ``wire_version`` None: that of each front end, once a request of it tells. ``survive_frontend``: when the last front
     end is gone, wait for the next one instead of going too.
+    ``tensor_ipc_fd``: inherited end of the channel by which the gateway hands large tensors over; None: they come with
+    their messages.
     """
 
     handshake: HandshakeConfig
@@ -62,6 +66,7 @@ class ProcessConfig:
     lifeline_fd: int | None = None
     wire_version: WireVersion | None = None
     survive_frontend: bool = False
+    tensor_ipc_fd: int | None = None
 
 
 class FrontEndsGoneError(Exception):
@@ -75,6 +80,7 @@ class EngineCoreProc:
         self._handshake = config.handshake
         self._wire_version = config.wire_version
         self._survives_front_ends = config.survive_frontend
+        self._tensors = _receive_tensors(config.tensor_ipc_fd)
         self._build_engine = build_engine
         self._shutdown = shutdown
         self._input_queue: InputQueue = queue.SimpleQueue()
@@ -140,7 +146,7 @@ class EngineCoreProc:
     def _io_threads(self, engine: Engine, addresses: EngineAddresses, group: Group | None) -> Iterator[IOThreads]:
         rank, version = self._handshake.rank, self._wire_version
         front_ends = FrontEnds(len(addresses.outputs), time.monotonic(), version)
-        intake = Intake(engine, self._input_queue, self._output_queue, front_ends)
+        intake = Intake(engine, self._input_queue, self._output_queue, front_ends, self._tensors)
         reports = Reports(self._abort, functools.partial(self._lose_front_end, front_ends), self.fail)
         io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, reports)
         response = msgspec.structs.replace(engine.ready_response, data_parallel_size=group.ranks.size if group else 1)
@@ -186,6 +192,10 @@ class EngineCoreProc:
 
     def _abort(self, request_ids: list[str]) -> None:
         self._input_queue.put((RequestType.ABORT, request_ids))
+
+
+def _receive_tensors(channel_fd: int | None) -> TensorReceiver | None:
+    return None if channel_fd is None else TensorReceiver(socket.socket(fileno=channel_fd))
 
 
 @contextlib.contextmanager

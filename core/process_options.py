@@ -44,6 +44,11 @@ _OPTIONS = [
         help="Inherited read end of a pipe; when it ends, so does this core.",
     ),
     option(
+        "--tensor-ipc-fd",
+        type=click.IntRange(min=0),
+        help="Inherited end of a pair of sockets, by which the front end hands large tensors over.",
+    ),
+    option(
         "--wire-version",
         type=click.Choice(["auto", *(version.value for version in WireVersion)]),
         default="auto",
@@ -76,6 +81,7 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         headless: bool,
         shutdown_timeout: float,
         lifeline_fd: int | None,
+        tensor_ipc_fd: int | None,
         wire_version: str,
         survive_frontend: bool,
         log_level: str,
@@ -86,7 +92,7 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
         handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
         version = None if wire_version == "auto" else WireVersion(wire_version)
-        process = ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version, survive_frontend)
+        process = ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version, survive_frontend, tensor_ipc_fd)
         return command(process=process, **others)
 
     for add_option in reversed(_OPTIONS):

@@ -78,6 +78,8 @@ class CoreConfig(CoreTerms):
 
     command: tuple[str, ...] = ()
     handshake_address: str = ""
+    tensor_ipc: bool = False
+    """Hand large tensors to cores that are children through shared memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

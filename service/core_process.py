@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping
 
@@ -24,14 +25,20 @@ class CoreLoadError(Exception):
 class CoreProcess:
     """A core that runs as a child of this process."""
 
-    def __init__(self, command: tuple[str, ...], handshake_address: str, rank: int) -> None:
-        """Start ``command``, with the flags that lead it to its gateway. Raises CoreLoadError if it cannot start."""
+    def __init__(
+        self, command: tuple[str, ...], handshake_address: str, rank: int, tensors: socket.socket | None = None
+    ) -> None:
+        """Start ``command``, with the flags that lead it to its gateway. Raises CoreLoadError if it cannot start.
+
+        ``tensors``: the receiver's end of a channel for large tensors, which the process inherits.
+        """
         self.rank = rank
         lifeline, self._held_end = os.pipe()
         self._log = CoreLog()
         flags = (
             *("--local", "--handshake-address", handshake_address),
             *("--data-parallel-rank", str(rank), "--lifeline-fd", str(lifeline)),
+            *(() if tensors is None else ("--tensor-ipc-fd", str(tensors.fileno()))),
         )
         try:
             # Not asyncio's: Popen's vfork runs none of the fork handlers that gRPC installs.
@@ -40,7 +47,7 @@ class CoreProcess:
                 stdin=subprocess.DEVNULL,
                 stderr=self._log.write_end,
                 env=_own_environment(os.environ),
-                pass_fds=(lifeline,),
+                pass_fds=(lifeline,) if tensors is None else (lifeline, tensors.fileno()),
                 start_new_session=True,
             )
         except OSError as error:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.wire.codec import WireError
+from core.wire.codec import Encoder, WireError
 from core.wire.handshake import engine_identity
 from core.wire.messages import EngineCoreOutputs, EngineReadyResponse
 from service.engine_stats import EngineStats
@@ -23,6 +23,8 @@ class Engine:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.identity = engine_identity(rank)
+        self.encoder = Encoder()
+        """Of what is sent to it."""
         self.response: EngineReadyResponse | None = None
         self.connection: int | None = None
         """Number of the connection that its messages come on and that requests go to."""

@@ -21,14 +21,14 @@ own; tcp ones belong on a network of one's own.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from core.wire.codec import Encoder
+from core.wire.codec import Frame
 from core.wire.messages import EngineAddresses, RequestType
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,6 @@ class EngineSockets:
         self._loop = asyncio.get_running_loop()
         self._hearers = hearers
         self._heartbeat_timeout_ms = round(heartbeat_timeout_s * 1000)
-        self._encoder = Encoder()
         self._speakers: set[int] = set()
         self._context = zmq.Context()
         self._requests = self._bind(zmq.ROUTER, input_address)
@@ -101,9 +100,9 @@ class EngineSockets:
         self._read_to_end(self._speaker_events)
         return len(self._speakers)
 
-    def send(self, identity: bytes, request_type: RequestType, message: object) -> None:
+    def send(self, identity: bytes, request_type: RequestType, payload: Sequence[Frame]) -> None:
         """Queue a message to the core of ``identity``. Raises NotConnectedError."""
-        frames = [identity, request_type.value, *self._encoder.encode(message)]
+        frames = [identity, request_type.value, *payload]
         try:
             self._requests.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError as error:

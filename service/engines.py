@@ -113,7 +113,7 @@ class Engines:
         if not engine.is_alive or not self.ready.done():
             raise why_unavailable([engine])
         try:
-            self._sockets.send(engine.identity, request_type, message)
+            self._sockets.send(engine.identity, request_type, engine.encoder.encode(message))
         except NotConnectedError as error:
             raise why_unavailable([engine]) from error
 

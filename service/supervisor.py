@@ -19,10 +19,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from core.wire.codec import Encoder
 from core.wire.handshake import HandshakeError, HandshakeServer
 from core.wire.messages import EngineReadyResponse
+from core.wire.tensor_ipc import TensorSender, tensor_channel
 from service.config import CoreConfig
 from service.core_process import CoreLoadError, CoreProcess
+from service.engine import Engine
 from service.engines import Engines
 from service.pulse import BEATS_PER_TIMEOUT
 
@@ -73,11 +76,22 @@ class Supervisor:
         if not self._config.is_local:
             logger.info("waiting for a core at %s", server.address)
         for engine in self._engines.all if self._config.is_local else ():
-            process = CoreProcess(self._config.command, server.address, engine.rank)
+            process = self._start_process(engine, server.address)
             self._processes.append(process)
             logger.info("core started, pid %d", process.pid)
             self._run(self._lose_core_at_exit(process))
         return await self._unless_lost(self._introduction(server))
+
+    def _start_process(self, engine: Engine, handshake_address: str) -> CoreProcess:
+        command = self._config.command
+        if not self._config.tensor_ipc:
+            return CoreProcess(command, handshake_address, engine.rank)
+        sender_end, receiver_end = tensor_channel()
+        sender = TensorSender(sender_end)
+        self._resources.callback(sender.close)
+        engine.encoder = Encoder(sender)
+        with receiver_end:
+            return CoreProcess(command, handshake_address, engine.rank, receiver_end)
 
     async def _introduction(self, server: HandshakeServer) -> EngineReadyResponse:
         timeout_s = self._config.load_timeout_s

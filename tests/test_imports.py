@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 ZMQ_FILES = {
     "core/data_parallel/__main__.py",
     "core/data_parallel/coordinator.py",
+    "bench/tensor_ipc.py",
     "core/input_thread.py",
     "core/io_threads.py",
     "core/output_thread.py",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from core.wire.place import name_place
 from core.wire.tensor import Tensor, storage_dtype
+from core.wire.tensor_ipc import TensorReceiver, TensorSender
 
 Frame = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -39,9 +40,13 @@ class WireError(Exception):
 
 
 class Encoder:
-    """Turns one message into its frames. The array frames are views: they must outlive the send."""
+    """Turns one message into its frames. The array frames are views: they must outlive the send.
 
-    def __init__(self) -> None:
+    ``tensors`` takes those tensors that it will; a handle stands in the document for each.
+    """
+
+    def __init__(self, tensors: TensorSender | None = None) -> None:
+        self._tensors = tensors
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._encode_custom)
         self._frames: list[Frame] = []
 
@@ -63,15 +68,19 @@ class Encoder:
         if isinstance(value, np.ndarray):
             return self._encode_array(value.dtype.str, value)
         if isinstance(value, Tensor):
-            return self._encode_array(value.dtype, value.array)
+            return self._encode_array(value.dtype, value.array, self._tensors)
         raise TypeError(f"objects of type {type(value).__name__} cannot be sent")
 
-    def _encode_array(self, dtype: str, array: NDArray[Any]) -> tuple[str, tuple[int, ...], object]:
+    def _encode_array(
+        self, dtype: str, array: NDArray[Any], tensors: TensorSender | None = None
+    ) -> tuple[str, tuple[int, ...], object]:
         if array.dtype.hasobject:
             raise TypeError("arrays of objects cannot be sent")
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         if array.ndim == 0 or data.nbytes < INLINE_BELOW_BYTES:
             return dtype, array.shape, msgspec.msgpack.Ext(RAW_VIEW, data)
+        if tensors is not None and (handle := tensors.hand_over(data)) is not None:
+            return dtype, array.shape, handle
         self._frames.append(data)
         return dtype, array.shape, len(self._frames) - 1
 
@@ -79,10 +88,12 @@ class Encoder:
 class Decoder(Generic[T]):
     """Turns frames back into a message of one type. Arrays are views of the frames and keep them alive.
 
-    ``name`` stands for the message in errors; the type's own name unless given.
+    ``name`` stands for the message in errors; the type's own name unless given. ``tensors`` has those that come by
+    handle.
     """
 
-    def __init__(self, message_type: type[T], name: str | None = None) -> None:
+    def __init__(self, message_type: type[T], name: str | None = None, tensors: TensorReceiver | None = None) -> None:
+        self._tensors = tensors
         self._type = message_type
         self._name = name or message_type.__name__
         self._decoder = msgspec.msgpack.Decoder(message_type, dec_hook=self._decode_custom, ext_hook=_decode_extension)
@@ -105,14 +116,19 @@ class Decoder(Generic[T]):
         if expected is np.ndarray:
             return self._decode_array(value, _array_dtype)
         if expected is Tensor:
-            return Tensor(self._decode_array(value, storage_dtype), value[0])
+            return Tensor(self._decode_array(value, storage_dtype, self._tensors), value[0])
         raise TypeError(f"no decoding for {expected}")
 
-    def _decode_array(self, value: Any, to_dtype: Callable[[str], np.dtype[Any]]) -> NDArray[Any]:
+    def _decode_array(
+        self, value: Any, to_dtype: Callable[[str], np.dtype[Any]], tensors: TensorReceiver | None = None
+    ) -> NDArray[Any]:
         name, shape, data = _checked_array_head(value)
         dtype = to_dtype(name)
-        raw = self._array_bytes(data)
         expected_bytes = math.prod(shape) * dtype.itemsize
+        if isinstance(data, dict) and tensors is not None:
+            raw = tensors.take(data, expected_bytes)
+        else:
+            raw = self._array_bytes(data)
         if len(raw) != expected_bytes:
             raise ValueError(f"array {name}{shape} needs {expected_bytes} bytes, got {len(raw)}")
         return np.frombuffer(raw, dtype=dtype).reshape(shape)
@@ -122,7 +138,8 @@ class Decoder(Generic[T]):
             return data
         if not isinstance(data, int) or not 1 <= data < len(self._frames):
             bound = f"[1, {len(self._frames) - 1}]"
-            raise ValueError(f"array data must be extension 3 or a frame index in {bound}, got {data!r}")
+            what = "a handle, but no tensors are handed over" if isinstance(data, dict) else repr(data)
+            raise ValueError(f"array data must be extension 3 or a frame index in {bound}, got {what}")
         return memoryview(self._frames[data]).cast("B")
 
 

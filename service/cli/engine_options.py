@@ -56,6 +56,7 @@ CORE_KEYS = (
     "headless",
     "shutdown-timeout",
     "lifeline-fd",
+    "tensor-ipc-fd",
     "wire-version",
     "survive-frontend",
     "log-level",

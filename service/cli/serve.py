@@ -21,8 +21,14 @@ _CORE_OUTLASTS_DRAIN_S = 10.0
 @click.command(context_settings=CONTEXT_SETTINGS)
 @model_argument
 @gateway_options
+@click.option(
+    "--tensor-ipc",
+    type=click.Choice(["off", "shm"]),
+    default="off",
+    help="How prompt embeddings from 1 MiB on reach the core: with their message, or through shared memory.",
+)
 @engine_options
-def serve(model: str, settings: GatewaySettings, **engine_flags: Any) -> None:
+def serve(model: str, settings: GatewaySettings, tensor_ipc: str, **engine_flags: Any) -> None:
     """Serve MODEL: a folder, a .gguf file, a hub id or a name of `sluicegate pull`.
 
     Starts a gateway and its cores, which share the machine. SIGTERM or Ctrl-C drains: running requests finish, then
@@ -30,7 +36,8 @@ def serve(model: str, settings: GatewaySettings, **engine_flags: Any) -> None:
     """
     files = resolve_for_core(model)
     with usage_errors():
-        core = settings.core_config(command=core_command(files.path, settings, engine_flags))
+        command = core_command(files.path, settings, engine_flags)
+        core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
         config = settings.config_for(files, core)
     sys.exit(run(config))
 

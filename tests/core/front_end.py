@@ -30,6 +30,7 @@ from core.wire.messages import (
     UtilityOutput,
 )
 from core.wire.sampling_params import SamplingParams
+from core.wire.tensor_ipc import TensorSender
 from core.wire.version import WireVersion, decoder_of_outputs
 
 PATIENCE_S = 60
@@ -54,10 +55,11 @@ class FrontEnd:
         scheme: str = "ipc",
         rank: int = 0,
         version: WireVersion = WireVersion.V0_25,
+        tensors: TensorSender | None = None,
     ) -> None:
         self._context = zmq.Context()
         self._folder = folder if scheme == "ipc" else None
-        self._encoder = Encoder()
+        self._encoder = Encoder(tensors)
         self._decode_outputs = decoder_of_outputs(version)
         self._received: dict[str, list[EngineCoreOutput]] = defaultdict(list)
         self._answers: dict[int, UtilityOutput] = {}

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import psutil
 import pytest
 
 from core.wire.messages import EventType, FinishReason, RequestType
+from core.wire.tensor import Tensor
+from core.wire.tensor_ipc import TensorSender, tensor_channel
 from core.wire.version import WireVersion
 from tests.core.front_end import PATIENCE_S, ROOT, CoreProcess, FrontEnd, make_request
 from tests.core.wire.recorded import recording
@@ -487,3 +490,32 @@ def test_unusable_address() -> None:
     with CoreProcess("carrier-pigeon://home") as core:
         assert core.wait() == 1
         assert "cannot connect to carrier-pigeon://home" in core.log
+
+
+def test_large_tensors_come_through_shared_memory(tmp_path: Path) -> None:
+    """A request with one is served; one whose tensor was never handed over is refused, and disturbs no other."""
+    sender_end, receiver_end = tensor_channel()
+    sender = TensorSender(sender_end)
+    descriptor = receiver_end.fileno()
+    arguments = ("--tensor-ipc-fd", str(descriptor), "--max-model-len", "8192")
+    with (
+        FrontEnd(tmp_path, tensors=sender) as front_end,
+        CoreProcess(front_end.address, *arguments, pass_fds=(descriptor,)),
+    ):
+        receiver_end.close()
+        front_end.accept()
+        for name in ("a", "b"):
+            request = make_request(name)
+            request.prompt_token_ids = None
+            request.prompt_embeds = Tensor(np.zeros((4096, 64), np.float32))
+            front_end.send_request(request)
+        lost = ["float32", [4096, 64], {"sender_id": sender.sender_id, "tensor_id": 9}]
+        document = ["lost", None, None, {}, None, 0.0, None, None, None, lost]
+        front_end.send(RequestType.ADD.value, msgspec.msgpack.encode(document))
+        front_end.add("c")
+        received = front_end.receive_until_finished("a", "b", "c", "lost")
+        (refusal,) = received["lost"]
+        assert refusal.finish_reason is FinishReason.ERROR
+        assert "was not handed over within" in str(refusal.stop_reason)
+        assert [len(received[name]) for name in ("a", "b", "c")] == [3, 3, 3]
+    sender.close()
