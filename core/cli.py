@@ -16,6 +16,7 @@ from core.config import CacheConfig, ModelConfig, SchedulerConfig
 from core.process import ProcessConfig, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import ParallelConfig
+from core.wire.standard_files import open_standard_files
 
 if TYPE_CHECKING:
     from core.engine import EngineCore
@@ -155,6 +156,7 @@ def _warn_of_ignored(arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with ``arguments``, by default those of the process, and exit."""
+    open_standard_files()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[: len(_VLLM_SERVE)] == _VLLM_SERVE:
         arguments = arguments[len(_VLLM_SERVE) :]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import setproctitle
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
@@ -69,6 +70,7 @@ class InputThread:
             self._thread.join(JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
+        setproctitle.setthreadtitle("core-input")
         try:
             self._read_until_stopped()
         except Exception as error:

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+import setproctitle
 import zmq
 
 from core.front_ends import FrontEnds
@@ -62,6 +63,7 @@ class OutputThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        setproctitle.setthreadtitle("core-output")
         try:
             self._send_until_stopped()
         except Exception as error:

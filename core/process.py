@@ -116,6 +116,7 @@ class EngineCoreProc:
         with contextlib.ExitStack() as session:
             with CoreHandshake(config) as handshake:
                 init = handshake.greet()
+                setproctitle.setproctitle(process_title(config.rank, init.parallel_config))
                 engine = self._engine_for(init.parallel_config)
                 group = session.enter_context(joined_group(engine, init, config.rank))
                 io = session.enter_context(self._io_threads(engine, init.addresses, group))
@@ -127,7 +128,7 @@ class EngineCoreProc:
         if self._engine is None:
             self._engine, self._parallel_config = self._load_engine(parallel_config), parallel_config
             self._cleanup.callback(self._engine.shutdown)
-            self._cleanup.enter_context(_frozen_garbage())
+            self._cleanup.enter_context(frozen_garbage())
         if parallel_config != self._parallel_config:
             raise HandshakeError(f"loaded for {self._parallel_config}, and now INIT says {parallel_config}")
         return self._engine
@@ -199,7 +200,7 @@ def _receive_tensors(channel_fd: int | None) -> TensorReceiver | None:
 
 
 @contextlib.contextmanager
-def _frozen_garbage() -> Iterator[None]:
+def frozen_garbage() -> Iterator[None]:
     """What was loaded lives as long as the process: keep the collector from walking it again and again."""
     gc.collect()
     gc.freeze()
@@ -209,9 +210,15 @@ def _frozen_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
+def process_title(rank: int, group: ParallelConfig) -> str:
+    """As vLLM names its cores."""
+    is_alone = rank == 0 and group.data_parallel_size == 1
+    return "sluicegate: EngineCore" if is_alone else f"sluicegate: EngineCore_DP{rank}"
+
+
 def run_engine_core(config: ProcessConfig, build_engine: EngineFactory) -> int:
     """The whole life of a core process: its exit code, 0 after a shutdown that was asked for."""
-    setproctitle.setproctitle(f"sluicegate: EngineCore_{config.handshake.rank}")
+    setproctitle.setproctitle(process_title(config.handshake.rank, ParallelConfig()))
     shutdown = Shutdown(config.shutdown_timeout_s, exit_by_force_after)
     core = EngineCoreProc(config, build_engine, shutdown)
     ShutdownWatcher(shutdown, core.wake, config.lifeline_fd).start()

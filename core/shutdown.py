@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+import setproctitle
+
 logger = logging.getLogger(__name__)
 
 LOAD_GRACE_S = 3.0
@@ -135,6 +137,7 @@ class ShutdownWatcher:
         threading.Thread(target=self._watch, name="shutdown-watcher", daemon=True).start()
 
     def _watch(self) -> None:
+        setproctitle.setthreadtitle("core-watcher")
         selector = selectors.DefaultSelector()
         selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
         if self._lifeline_fd is not None:

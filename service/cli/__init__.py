@@ -4,7 +4,10 @@ import os
 
 import click
 
+from core.wire.standard_files import open_standard_files
 from service.cli.lazy_group import LazyCommand, LazyGroup
+
+open_standard_files()
 
 # Read by gRPC when it is first used. Its INFO lines would stand between the words of an answer and in the server's log.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -11,6 +11,7 @@ from core.busy_loop import BusyLoop, EngineFailedError
 from core.intake import AddedRequest, InputQueue, LostFrontEnd, OutputQueue
 from core.shutdown import Shutdown, ShutdownState
 from core.wire.messages import EngineCoreOutput, FinishReason, RequestType, UtilityCall, UtilityOutput
+from tests.core.builders import make_engine
 from tests.core.front_end import make_request
 
 LAST_CALL = UtilityCall(0, 0, "stop", [])
@@ -112,6 +113,25 @@ def test_the_last_front_end_is_lost() -> None:
     loop.loop.finish()
     assert not loop.shutdown.requested
     assert {o.request_id: o.finish_reason for _, o in loop.outputs()} == dict.fromkeys("ab", FinishReason.ABORT)
+
+
+def test_frozen_requests_have_their_end() -> None:
+    """A pause that keeps requests does not keep the core from ending, nor them from being ended as aborted."""
+    shutdown, engine = Shutdown(600), make_engine()
+    shutdown.start_running()
+    inputs: InputQueue = queue.SimpleQueue()
+    outputs: OutputQueue = queue.SimpleQueue()
+    request = engine.preprocess_add_request(make_request("a", max_tokens=9))
+    inputs.put((RequestType.ADD, AddedRequest("a", 0, request)))
+    inputs.put((RequestType.UTILITY, UtilityCall(0, 1, "pause_scheduler", ["keep", False])))
+    shutdown.request()
+    engine.add_request(engine.preprocess_add_request(make_request("frozen", max_tokens=9)))
+    engine.call_utility("pause_scheduler", ["keep", False])
+    loop = BusyLoop(engine, inputs, outputs, shutdown)
+    loop.run()
+    loop.finish()
+    ends = [o for _ in range(outputs.qsize()) for o in outputs.get()[1].outputs]  # type: ignore[index, union-attr]
+    assert {o.request_id: o.finish_reason for o in ends} == dict.fromkeys(["a", "frozen"], FinishReason.ABORT)
 
 
 def test_abort_behind_its_add() -> None:

@@ -1,6 +1,8 @@
 """Core processes, from HELLO to exit, as a front end sees them."""
 
+import gc
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from core.process import frozen_garbage
 from core.wire.messages import EventType, FinishReason, RequestType
 from core.wire.tensor import Tensor
 from core.wire.tensor_ipc import TensorSender, tensor_channel
@@ -464,17 +467,43 @@ def test_a_stopped_core_goes_with_its_gateway(front_end: FrontEnd) -> None:
 
 
 def test_idle_costs_nothing(front_end: FrontEnd) -> None:
-    """Without requests the core sleeps: next to no processor time, and no child process."""
+    """Without requests every thread of the core sleeps: it is hardly ever woken, and has no child process."""
     with CoreProcess(front_end.address) as core:
+        front_end.accept()
+        front_end.add("a")
+        front_end.receive_until_finished("a")
+        process = psutil.Process(core.process.pid)
+        assert process.children() == []
+        before = num_wake_ups(process.pid)
+        with pytest.raises(psutil.TimeoutExpired):
+            process.wait(2)
+        assert num_wake_ups(process.pid) - before < 20
+
+
+def num_wake_ups(pid: int) -> int:
+    """How often the threads of a process have given up the processor to wait for something."""
+    statuses = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int(count) for status in statuses for count in re.findall(r"\nvoluntary_ctxt_switches:\s*(\d+)", status))
+
+
+@pytest.mark.parametrize(("rank", "title"), [(0, "EngineCore"), (3, "EngineCore_DP3")])
+def test_who_is_who_in_a_list_of_processes(tmp_path: Path, rank: int, title: str) -> None:
+    """The process has the title of a vLLM core, and each of its threads the name of what it does."""
+    arguments = "--data-parallel-rank", str(rank)
+    with FrontEnd(tmp_path, rank=rank) as front_end, CoreProcess(front_end.address, *arguments) as core:
         front_end.accept()
         core.wait_for_log("ready")
         process = psutil.Process(core.process.pid)
-        assert process.children() == []
-        before = process.cpu_times()
-        with pytest.raises(psutil.TimeoutExpired):
-            process.wait(2)
-        after = process.cpu_times()
-        assert after.user + after.system - before.user - before.system < 0.2
+        assert process.cmdline()[0] == f"sluicegate: {title}"
+        names = {(task / "comm").read_text().strip() for task in Path(f"/proc/{process.pid}/task").iterdir()}
+        assert names >= {"core-input", "core-output", "core-watcher"}
+
+
+def test_what_was_loaded_is_no_garbage() -> None:
+    """While the core serves the collector leaves alone what was there before, and can free it afterwards."""
+    with frozen_garbage():
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.parametrize("arguments", [(), ("--data-parallel-address", "127.0.0.1")])
