@@ -1,7 +1,7 @@
 """The blocks of the KV cache: who holds which, which are free, and what the free ones still remember."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from core.block_hash import BlockHash
 
@@ -69,10 +69,12 @@ class BlockPool:
     """``num_blocks`` blocks. Block 0 is the null block: padding points at it, nobody holds it.
 
     A freed block keeps its hash and can be found by it until it is allocated again; those freed last go last.
+    ``on_forgotten`` is told the hash of each block that cannot be found any more, but for those of ``forget_all``.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, on_forgotten: Callable[[BlockHash], None] | None = None) -> None:
         self.num_blocks = num_blocks
+        self._on_forgotten = on_forgotten
         self._blocks = [Block(block_id) for block_id in range(num_blocks)]
         self._free = FreeList()
         for block in self._blocks[1:]:
@@ -118,13 +120,24 @@ class BlockPool:
             if block.ref_count == 0:
                 (self._free.append_left if block.block_hash is None else self._free.append)(block)
 
+    @property
+    def cached_hashes(self) -> set[BlockHash]:
+        """Of all blocks that can be found."""
+        return set(self._cached)
+
     def find(self, block_hash: BlockHash) -> Block | None:
         return self._cached.get(block_hash)
 
-    def remember(self, block: Block, block_hash: BlockHash) -> None:
-        """Let ``block`` be found by its hash, unless another one is: of two equal blocks the first stays."""
-        if self._cached.setdefault(block_hash, block) is block:
-            block.block_hash = block_hash
+    def remember(self, block: Block, block_hash: BlockHash) -> bool:
+        """Let ``block`` be found by its hash, unless another one is: of two equal blocks the first stays.
+
+        Whether something can be found now that could not before.
+        """
+        if block_hash in self._cached:
+            return False
+        self._cached[block_hash] = block
+        block.block_hash = block_hash
+        return True
 
     def forget(self, blocks: Iterable[Block]) -> None:
         """Let nobody find these blocks again."""
@@ -132,11 +145,15 @@ class BlockPool:
             self._forget(block)
 
     def forget_all(self) -> None:
-        self.forget(list(self._cached.values()))
+        for block in self._cached.values():
+            block.block_hash = None
+        self._cached.clear()
 
     def _forget(self, block: Block) -> None:
         if block.block_hash is not None:
             del self._cached[block.block_hash]
+            if self._on_forgotten is not None:
+                self._on_forgotten(block.block_hash)
             block.block_hash = None
 
     def check_integrity(self, held: Iterable[Block]) -> None:

@@ -3,6 +3,7 @@
 What is wrong with the command line shows at once: torch is imported only when a front end has answered.
 """
 
+import contextlib
 import functools
 import re
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core.config import CacheConfig, ModelConfig, SchedulerConfig
+from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig
 from core.process import ProcessConfig, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import ParallelConfig
@@ -93,6 +94,13 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     type=click.Path(path_type=Path, file_okay=False),
     help="Where a front end may have profiles of the model written. Default: it may not.",
 )
+@option(
+    "--kv-events-endpoint",
+    metavar="ENDPOINT",
+    help="Publish what enters and leaves the prefix cache, at tcp://*:5557 or ipc://PATH, or to tcp://HOST:PORT.",
+)
+@option("--kv-events-topic", default=KVEventsConfig.topic, help="First frame of what is published.")
+@option("--kv-events-replay-endpoint", metavar="ENDPOINT", help="Where subscribers may ask for what they missed.")
 def command(
     model: Path,
     process: ProcessConfig,
@@ -108,6 +116,9 @@ def command(
     data_parallel_size_local: int,
     seed: int,
     profile_dir: Path | None,
+    kv_events_endpoint: str | None,
+    kv_events_topic: str,
+    kv_events_replay_endpoint: str | None,
 ) -> None:
     """Run an engine core with MODEL, a .gguf file or a folder, for the front end at the given address.
 
@@ -117,14 +128,24 @@ def command(
     try:
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
         scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens)
+        rank = process.handshake.rank
+        kv_events = make_kv_events(kv_events_endpoint, kv_events_topic, kv_events_replay_endpoint, rank)
+        if kv_events is not None and not enable_prefix_caching:
+            raise ValueError("--kv-events-endpoint: there are no events with --no-enable-prefix-caching")
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local)
-    sys.exit(
-        run_engine_core(
-            process, functools.partial(load_engine, model_config, cache, scheduler, profile_dir=profile_dir)
-        )
-    )
+    load = functools.partial(load_engine, model_config, cache, scheduler, profile_dir=profile_dir, kv_events=kv_events)
+    sys.exit(run_engine_core(process, load))
+
+
+def make_kv_events(endpoint: str | None, topic: str, replay_endpoint: str | None, rank: int) -> KVEventsConfig | None:
+    """None without an endpoint. Raises ValueError for one that is none."""
+    if endpoint is not None:
+        return KVEventsConfig(endpoint, topic, replay_endpoint, rank)
+    if replay_endpoint is not None:
+        raise ValueError("--kv-events-replay-endpoint needs --kv-events-endpoint")
+    return None
 
 
 def load_engine(
@@ -134,19 +155,25 @@ def load_engine(
     _parallel_config: ParallelConfig,
     on_failure: Callable[[], None],
     profile_dir: Path | None = None,
+    kv_events: KVEventsConfig | None = None,
 ) -> "EngineCore":
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
     from core.engine import EngineCore
     from core.executor.in_process import InProcessExecutor
+    from core.kv_event_publisher import KVEventPublisher
 
-    executor = InProcessExecutor.load(model, profile_dir)
-    executor.on_failure(on_failure)
-    max_model_len = model.max_model_len or executor.model_info.max_model_len
-    try:
-        return EngineCore(executor, cache, scheduler, max_model_len, model.seed)
-    except BaseException:
-        executor.shutdown()
-        raise
+    with contextlib.ExitStack() as on_error:
+        publisher = None
+        if kv_events is not None:
+            publisher = KVEventPublisher(kv_events, on_failure)
+            on_error.callback(publisher.close)
+        executor = InProcessExecutor.load(model, profile_dir)
+        on_error.callback(executor.shutdown)
+        executor.on_failure(on_failure)
+        max_model_len = model.max_model_len or executor.model_info.max_model_len
+        engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher)
+        on_error.pop_all()
+    return engine
 
 
 def _warn_of_ignored(arguments: Sequence[str]) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+_MAX_PORT = 65535
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -46,3 +48,33 @@ class SchedulerConfig:
         if self.max_num_batched_tokens < self.max_num_seqs:
             bound = f"max_num_seqs ({self.max_num_seqs})"
             raise ValueError(f"max_num_batched_tokens must be at least {bound}, got {self.max_num_batched_tokens}")
+
+
+@dataclass(frozen=True)
+class KVEventsConfig:
+    """Where KV events are published. Endpoints are ``tcp://HOST:PORT``, ``ipc://PATH`` or ``inproc://NAME``.
+
+    Raises ValueError for other ones. Cores of higher ``rank`` take higher ports, or names of their own.
+    """
+
+    endpoint: str
+    topic: str = ""
+    replay_endpoint: str | None = None
+    rank: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("endpoint", "replay_endpoint"):
+            if (value := getattr(self, field)) is not None:
+                object.__setattr__(self, field, _endpoint_of_rank(f"kv_events_{field}", value, self.rank))
+
+
+def _endpoint_of_rank(field: str, endpoint: str, rank: int) -> str:
+    scheme, _, rest = endpoint.partition("://")
+    if scheme in ("ipc", "inproc") and rest:
+        return f"{endpoint}_dp{rank}" if rank else endpoint
+    host, _, port = endpoint.rpartition(":")
+    if scheme != "tcp" or not port.isascii() or not port.isdigit() or host == "tcp":
+        raise ValueError(f"{field} must be tcp://HOST:PORT, ipc://PATH or inproc://NAME, got {endpoint!r}")
+    if not 1 <= int(port) + rank <= _MAX_PORT:
+        raise ValueError(f"{field}: the port plus the rank {rank} must be in [1, {_MAX_PORT}], got {port}")
+    return f"{host}:{int(port) + rank}"

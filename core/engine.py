@@ -20,6 +20,7 @@ from core.config import CacheConfig, SchedulerConfig
 from core.data_parallel.engine_part import LockstepPart
 from core.executor.interface import Executor
 from core.kv_cache import KVCache
+from core.kv_events import KVEventLog, KVEventSink
 from core.request import Request
 from core.request_limits import RequestLimits, check_request
 from core.scheduler import Outputs, Scheduler
@@ -45,6 +46,7 @@ class EngineCore:
         scheduler_config: SchedulerConfig,
         max_model_len: int,
         seed: int = 0,
+        kv_events: KVEventSink | None = None,
     ) -> None:
         num_blocks = count_blocks(executor, cache_config, scheduler_config.max_num_seqs, max_model_len)
         executor.initialize_kv_cache(num_blocks, cache_config.block_size)
@@ -54,7 +56,9 @@ class EngineCore:
         vocab_size = executor.model_info.vocab_size
         max_cached_tokens = (num_blocks - 1) * cache_config.block_size
         self._limits = RequestLimits(max_model_len, vocab_size, max_cached_tokens, executor.model_info.hidden_size)
-        kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher)
+        self._kv_events = kv_events
+        event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None
+        kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher, event_log)
         self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
         self._utilities = Utilities(self.scheduler, executor)
         self.lockstep: LockstepPart | None = None
@@ -128,6 +132,8 @@ class EngineCore:
 
     def shutdown(self) -> None:
         self._executor.shutdown()
+        if self._kv_events is not None:
+            self._kv_events.close()
 
     def _take_aborts(self) -> list[str]:
         request_ids: list[str] = []

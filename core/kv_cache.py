@@ -2,19 +2,23 @@
 
 from collections.abc import Iterable
 
-from core.block_hash import BlockHasher
+from core.block_hash import BlockHash, BlockHasher
 from core.block_pool import Block, BlockPool
+from core.kv_events import KVEventLog
 from core.request import Request
 from core.wire.messages import PrefixCacheStats
 
 
 class KVCache:
-    """Blocks for requests, out of one pool. ``hasher`` None = no prefix cache."""
+    """Blocks for requests, out of one pool. ``hasher`` None = no prefix cache. ``events`` None = nobody is told."""
 
-    def __init__(self, num_blocks: int, block_size: int, hasher: BlockHasher | None) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, hasher: BlockHasher | None, events: KVEventLog | None = None
+    ) -> None:
         self.block_size = block_size
         self._hasher = hasher
-        self._pool = BlockPool(num_blocks)
+        self._events = events
+        self._pool = BlockPool(num_blocks, events.record_removed if events else None)
         self._stats = PrefixCacheStats()
 
     def __repr__(self) -> str:
@@ -67,8 +71,10 @@ class KVCache:
         if self._hasher is None or num_full <= request.num_remembered_blocks:
             return
         self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
-        for index in range(request.num_remembered_blocks, num_full):
-            self._pool.remember(request.blocks[index], request.block_hashes[index])
+        first = request.num_remembered_blocks
+        is_new = [self._pool.remember(request.blocks[i], request.block_hashes[i]) for i in range(first, num_full)]
+        if self._events is not None:
+            self._events.record_stored(request, first, is_new)
         request.num_remembered_blocks = num_full
 
     def release(self, request: Request) -> None:
@@ -86,8 +92,20 @@ class KVCache:
         if not self.is_unused:
             return False
         self._pool.forget_all()
+        if self._events is not None:
+            self._events.record_cleared()
         self._stats.reset = True
         return True
+
+    @property
+    def cached_hashes(self) -> set[BlockHash]:
+        """Of the blocks that can be found: what a listener to the events knows."""
+        return self._pool.cached_hashes
+
+    def end_step(self) -> None:
+        """Tell of the events since the last call."""
+        if self._events is not None:
+            self._events.flush()
 
     def take_stats(self) -> PrefixCacheStats:
         """Lookups since the last call."""

@@ -34,6 +34,7 @@ class Request:
         "block_hashes",
         "blocks",
         "cache_root",
+        "cache_salt",
         "client_index",
         "embeds",
         "eos_token_id",
@@ -82,6 +83,7 @@ class Request:
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         self.blocks: list[Block] = []
+        self.cache_salt = message.cache_salt
         self.cache_root: BlockHash = b""
         self.block_hashes: list[BlockHash] = []
         self.num_remembered_blocks = 0

@@ -116,6 +116,7 @@ class Scheduler:
         if not self.kv_cache.reset():
             logger.warning("prefix cache not reset: %d running requests hold blocks", len(self.running))
             return False
+        self.kv_cache.end_step()
         return True
 
     def schedule(self) -> SchedulerOutput:
@@ -145,6 +146,7 @@ class Scheduler:
                     message = outputs[request.client_index] = EngineCoreOutputs()
                 message.outputs.append(output)
         self._drop_finished()
+        self.kv_cache.end_step()
         stats_client = next(iter(outputs), 0)
         outputs.setdefault(stats_client, EngineCoreOutputs()).scheduler_stats = self._make_stats()
         return outputs

@@ -45,6 +45,15 @@ _ENGINE_OPTIONS = [
         type=click.Path(file_okay=False),
         help="Where a front end may have profiles of the model written. Default: it may not.",
     ),
+    click.option(
+        "--kv-events-endpoint",
+        metavar="ENDPOINT",
+        help="Publish what enters and leaves the prefix cache, at tcp://*:5557 or ipc://PATH, or to tcp://HOST:PORT.",
+    ),
+    click.option("--kv-events-topic", default="", help="First frame of what is published."),
+    click.option(
+        "--kv-events-replay-endpoint", metavar="ENDPOINT", help="Where subscribers may ask for what they missed."
+    ),
 ]
 CORE_KEYS = (
     "model",
@@ -72,6 +81,9 @@ CORE_KEYS = (
     "device",
     "seed",
     "profile-dir",
+    "kv-events-endpoint",
+    "kv-events-topic",
+    "kv-events-replay-endpoint",
 )
 """What a configuration file may say to `sluicegate core`."""
 

@@ -6,6 +6,7 @@ from typing import Any
 from core.config import CacheConfig, SchedulerConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_next_token
+from core.kv_events import KVEventSink
 from core.request import Request
 from core.request_limits import RequestLimits
 from core.scheduler import Outputs
@@ -49,6 +50,7 @@ def make_engine(
     max_model_len: int = 64,
     enable_prefix_caching: bool = True,
     executor: FakeExecutor | None = None,
+    kv_events: KVEventSink | None = None,
 ) -> EngineCore:
     memory = num_blocks * block_size * FAKE_MODEL.kv_bytes_per_token
     return EngineCore(
@@ -56,6 +58,7 @@ def make_engine(
         CacheConfig(block_size, memory, enable_prefix_caching),
         SchedulerConfig(max_num_seqs, max_num_batched_tokens),
         max_model_len,
+        kv_events=kv_events,
     )
 
 
