@@ -32,6 +32,7 @@ class Generator:
         self._limits = limits
         self._num_sequences = 0
         self._running: dict[str, Generation] = {}
+        self._num_unfinished = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -79,13 +80,14 @@ class Generator:
 
     def abort(self, request_ids: Iterable[str]) -> int:
         """End running requests as aborted and return how many there were. Unknown ids are ignored."""
-        running = [self._running[request_id] for request_id in set(request_ids) if request_id in self._running]
+        named = [self._running[request_id] for request_id in set(request_ids) if request_id in self._running]
+        running = [generation for generation in named if not generation.finished]
         for generation in running:
             self._engine.abort(generation.core_ids)
         return len(running)
 
     async def wait_idle(self) -> None:
-        """Return when no request runs."""
+        """Return when no request runs. One whose last event waits for its client to read does not."""
         await self._idle.wait()
 
     async def drain(self, timeout_s: float) -> int:
@@ -105,6 +107,7 @@ class Generator:
         generation = Generation(request, self._tokenizer)
         self._running[request.request_id] = generation
         self._num_sequences += request.sampling_params.n
+        self._num_unfinished += 1
         self._idle.clear()
         return generation
 
@@ -123,13 +126,21 @@ class Generator:
     def _dismiss(self, generation: Generation) -> None:
         del self._running[generation.request.request_id]
         self._num_sequences -= generation.request.sampling_params.n
-        if not self._running:
+        if not generation.finished:
+            self._finish_one()
+
+    def _finish_one(self) -> None:
+        self._num_unfinished -= 1
+        if not self._num_unfinished:
             self._idle.set()
 
     async def _events(self, generation: Generation, stream: OutputStream) -> AsyncIterator[Event]:
         while not generation.finished:
             for output in await stream.next():
-                for event in generation.feed(output):
+                events = generation.feed(output)
+                if generation.finished:
+                    self._finish_one()
+                for event in events:
                     if isinstance(event, Finished) and not output.finished:
                         self._engine.stop(stream, output.request_id, event.finish.reason)
                     yield event
