@@ -58,7 +58,7 @@ class RpcMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         answer = getattr(handler, kind)
 
         async def counted(request: Any, context: _Context) -> Any:
-            with self._counting(method, context, is_stream=requests or responses):
+            with self._counting(method, context, is_stream=responses):
                 return await answer(request, context)
 
         return handler._replace(**{kind: counted})  # type: ignore[attr-defined, no-any-return]

@@ -45,22 +45,27 @@ def not_built(method: str) -> Any:
 
 
 def _guarded(handler: Handler) -> Handler:
+    """``handler``, taking a stream of requests whatever it took.
+
+    A call that ends without its request never reaches a handler of one request: gRPC would leave it unanswered.
+    """
     answer = _one_response if not handler.response_streaming else _many_responses
     # Done here, not by gRPC: it answers UNKNOWN, without details, to what does not decode.
     decode = handler.request_deserializer or bytes
-    decoded = _each_decoded if handler.request_streaming else _decoded
-    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
-    method = getattr(handler, kind)
+    read = _each_decoded if handler.request_streaming else _only_one_decoded
+    answers = "stream" if handler.response_streaming else "unary"
+    method = getattr(handler, f"{'stream' if handler.request_streaming else 'unary'}_{answers}")
 
-    async def guarded(request: Any, context: Context) -> Any:
+    async def guarded(messages: AsyncIterator[bytes], context: Context) -> Any:
         try:
             async with _errors_answered(context):
-                return await answer(method, decoded(decode, request), context)
+                return await answer(method, await read(decode, messages), context)
         except grpc.aio.InternalError as error:
             # Nothing can be sent: the client has gone, and its cancellation is on the way.
             raise asyncio.CancelledError from error
 
-    return handler._replace(**{kind: guarded, "request_deserializer": None})  # type: ignore[attr-defined, no-any-return]
+    changes = {f"stream_{answers}": guarded, "request_streaming": True, "request_deserializer": None}
+    return handler._replace(**changes)  # type: ignore[attr-defined, no-any-return]
 
 
 def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
@@ -71,9 +76,18 @@ def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
         raise InvalidRequest([violation], reason="UNDECODABLE_REQUEST") from error
 
 
-async def _each_decoded(decode: Callable[[bytes], Any], messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _only_one_decoded(decode: Callable[[bytes], Any], messages: AsyncIterator[bytes]) -> Any:
     async for message in messages:
-        yield _decoded(decode, message)
+        return _decoded(decode, message)
+    raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
+
+
+async def _each_decoded(decode: Callable[[bytes], Any], messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async def decoded() -> AsyncIterator[Any]:
+        async for message in messages:
+            yield _decoded(decode, message)
+
+    return decoded()
 
 
 async def _one_response(method: Any, request: Any, context: Context) -> Any:

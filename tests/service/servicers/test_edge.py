@@ -120,3 +120,24 @@ async def test_abandoned_stream_is_closed_at_once(
     async with asyncio.timeout(10):
         await closed.wait()
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_call_without_a_request(streams: bool) -> None:
+    """A call that is closed without its one request is answered: gRPC alone would let it wait for ever."""
+
+    async def method(_request: bytes, _context: Any) -> bytes:
+        return b""
+
+    async def stream(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        yield b""
+
+    handler = grpc.unary_stream_rpc_method_handler(stream) if streams else grpc.unary_unary_rpc_method_handler(method)
+    listener = Listener()
+    listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": handler}),))
+    listener.bind("127.0.0.1:0")
+    await listener.server.start()
+    async with grpc.aio.insecure_channel(listener.addresses[0]) as channel:
+        error = await error_of(channel.stream_unary("/S/M")(iter([]), timeout=60))
+    assert (error.code, error.reason, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, "NO_REQUEST", ["request"])
+    await listener.stop(0)

@@ -42,3 +42,23 @@ async def test_undecodable_message_of_a_stream(gateway: GatewayServer) -> None:
         assert INFERENCE.encode() in await stream.read()
         error = await error_of(stream.read())
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE_REQUEST")
+
+
+@pytest.mark.parametrize("name", [V1, V1_ALPHA])
+async def test_everything_listed_is_described(gateway: GatewayServer, name: str) -> None:
+    """Reflection itself too, by both names: tools ask for the descriptor of each service that is listed."""
+    async with grpc.aio.insecure_channel(gateway.grpc_addresses[0]) as channel:
+        ask = channel.stream_stream(
+            f"/{name}/ServerReflectionInfo",
+            request_serializer=pb.ServerReflectionRequest.SerializeToString,
+            response_deserializer=pb.ServerReflectionResponse.FromString,
+        )
+        (listed,) = [response async for response in ask(iter([pb.ServerReflectionRequest(list_services="")]))]
+        names = [entry.name for entry in listed.list_services_response.service]
+        questions = iter([pb.ServerReflectionRequest(file_containing_symbol=service) for service in names])
+        answers = [response async for response in ask(questions)]
+    for service, answer in zip(names, answers, strict=True):
+        files = map(
+            descriptor_pb2.FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto
+        )
+        assert service in {f"{file.package}.{entry.name}" for file in files for entry in file.service}, answer
