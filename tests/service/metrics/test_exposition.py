@@ -57,10 +57,11 @@ async def other_gateway(gateway_config: GatewayConfig) -> AsyncIterator[GatewayS
 
 
 async def streams_of(inference: InferenceServiceStub, core: FakeCore, count: int) -> "tuple[list[Stream], list[str]]":
-    """Streams whose first token has come, and their ids in the core."""
-    request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 5, "ignore_eos": True})
-    streams = [inference.GenerateStream(request) for _ in range(count)]
-    ids = [(await core.receive_add()).request_id for _ in streams]
+    """Streams whose first token has come, and their ids in the core, in the same order."""
+    params = {"max_tokens": 5, "ignore_eos": True}
+    requests = [pb.GenerateRequest(request_id=str(i), text="hi", sampling_params=params) for i in range(count)]
+    streams = [inference.GenerateStream(request) for request in requests]
+    ids = sorted([(await core.receive_add()).request_id for _ in streams])
     core.emit(*(EngineCoreOutput(i, [65], prefill_stats=PrefillStats(2, 2)) for i in ids))
     for stream in streams:
         assert (await stream.read()).HasField("started")
