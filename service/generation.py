@@ -60,7 +60,7 @@ class Generation:
         return [
             EngineCoreRequest(
                 request_id=core_id,
-                prompt_token_ids=request.prompt_token_ids,
+                prompt_token_ids=request.prompt_token_ids if request.prompt_embeds is None else None,
                 mm_features=None,
                 sampling_params=request.sequence_params(child.sequence.index),
                 pooling_params=None,
@@ -68,6 +68,7 @@ class Generation:
                 lora_request=None,
                 cache_salt=request.cache_salt,
                 data_parallel_rank=request.data_parallel_rank,
+                prompt_embeds=request.prompt_embeds,
                 priority=request.priority,
                 external_req_id=request.request_id,
             )
@@ -100,9 +101,10 @@ class Generation:
 
     def _start(self, child: _Child, output: EngineCoreOutput) -> Started:
         self._started = True
-        prompt = self.request.prompt_token_ids
-        echoed = prompt if self.request.output.echo_prompt_token_ids else []
-        return Started(len(prompt), child.num_cached_tokens, echoed, output.new_prompt_logprobs_tensors)
+        echoed = self.request.prompt_token_ids if self.request.output.echo_prompt_token_ids else []
+        return Started(
+            self.request.num_prompt_tokens, child.num_cached_tokens, echoed, output.new_prompt_logprobs_tensors
+        )
 
     def _progress(self, child: _Child, output: EngineCoreOutput) -> list[Event]:
         events: list[Event] = []
@@ -127,4 +129,4 @@ class Generation:
 
     def _finish(self, child: _Child, finish: SequenceFinish) -> Finished:
         self._num_unfinished -= 1
-        return Finished(child.sequence.index, finish, len(self.request.prompt_token_ids), child.num_cached_tokens)
+        return Finished(child.sequence.index, finish, self.request.num_prompt_tokens, child.num_cached_tokens)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from core.wire.sampling_params import SamplingParams
+from core.wire.tensor import Tensor
 
 UNSEEDED = -1
 """As a seed, vLLM and the core take it for none."""
@@ -32,7 +33,10 @@ class OutputChoices:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """``sampling_params`` is what the core gets, ``n`` included; ``stop`` and ``output`` stay in the gateway."""
+    """``sampling_params`` is what the core gets, ``n`` included; ``stop`` and ``output`` stay in the gateway.
+
+    The prompt is ``prompt_token_ids`` or, if they are given, ``prompt_embeds`` [num_tokens, hidden_size].
+    """
 
     request_id: str
     prompt_token_ids: list[int]
@@ -42,6 +46,17 @@ class GenerationRequest:
     priority: int = 0
     cache_salt: str | None = None
     data_parallel_rank: int | None = None
+    prompt_embeds: Tensor | None = None
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Rows count as tokens."""
+        return len(self.prompt_token_ids) if self.prompt_embeds is None else len(self.prompt_embeds.array)
+
+    @property
+    def num_embeds_bytes(self) -> int:
+        """What the core gets of rows, for all sequences."""
+        return 0 if self.prompt_embeds is None else self.sampling_params.n * self.prompt_embeds.array.nbytes
 
     def sequence_params(self, index: int) -> SamplingParams:
         """What the core gets for the ``index``-th of the ``n`` sequences: one sequence, and a seed of its own."""

@@ -12,6 +12,7 @@ from service.events import Event, Finished
 from service.generation import Generation
 from service.generation_request import GenerationRequest
 from service.output_stream import OutputStream
+from service.prompt_embeds import MAX_EMBEDS_BYTES
 from service.tokenizer import Tokenizer
 
 
@@ -31,6 +32,7 @@ class Generator:
         self._tokenizer = tokenizer
         self._limits = limits
         self._num_sequences = 0
+        self._num_embeds_bytes = 0
         self._running: dict[str, Generation] = {}
         self._num_unfinished = 0
         self._idle = asyncio.Event()
@@ -107,6 +109,7 @@ class Generator:
         generation = Generation(request, self._tokenizer)
         self._running[request.request_id] = generation
         self._num_sequences += request.sampling_params.n
+        self._num_embeds_bytes += request.num_embeds_bytes
         self._num_unfinished += 1
         self._idle.clear()
         return generation
@@ -114,7 +117,7 @@ class Generator:
     def _check(self, request: GenerationRequest) -> None:
         if request.request_id in self._running:
             raise AlreadyExists(f"request_id {shown(request.request_id)} is the id of a live request")
-        limits, num_prompt_tokens, n = self._limits, len(request.prompt_token_ids), request.sampling_params.n
+        limits, num_prompt_tokens, n = self._limits, request.num_prompt_tokens, request.sampling_params.n
         if num_prompt_tokens > limits.max_cached_tokens:
             bound = f"the KV cache holds {limits.max_cached_tokens} tokens"
             raise ResourceExhausted(f"{bound}, the prompt has {num_prompt_tokens}", reason="PROMPT_EXCEEDS_KV_CACHE")
@@ -122,10 +125,15 @@ class Generator:
             bound = f"at most {limits.max_sequences} sequences may be live at once"
             raise ResourceExhausted(f"{bound}, the request asks for {n}", reason="TOO_MANY_SEQUENCES")
         self.check_room(n)
+        num_bytes = self._num_embeds_bytes + request.num_embeds_bytes
+        if request.num_embeds_bytes and num_bytes > MAX_EMBEDS_BYTES:
+            bound = f"live requests may hold {MAX_EMBEDS_BYTES} bytes of prompt_embeds"
+            raise QueueFull(f"{bound}, with this one it would be {num_bytes}")
 
     def _dismiss(self, generation: Generation) -> None:
         del self._running[generation.request.request_id]
         self._num_sequences -= generation.request.sampling_params.n
+        self._num_embeds_bytes -= generation.request.num_embeds_bytes
         if not generation.finished:
             self._finish_one()
 

@@ -10,7 +10,7 @@ from service.port import check_port
 from service.servicers.edge import ErrorEdge
 
 MAX_RECEIVE_BYTES = 16 * 2**20
-"""Largest message taken: some two million prompt tokens."""
+"""Largest message taken: some two million prompt tokens, or their embeddings for some thousand."""
 MAX_PENDING_CALLS = 2**16
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # else a second server on the same port would get half of the calls

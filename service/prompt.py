@@ -1,11 +1,13 @@
 """The prompt of a request, as tokens."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.struct_pb2 import Value
 
 from core.wire.sampling_params import Violation
+from core.wire.tensor import Tensor
 from service.chat_template import ChatTemplateError
+from service.prompt_embeds import read_prompt_embeds
 from service.served_model import ServedModel
 from service.tokenizer import Tokenizer
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -14,14 +16,29 @@ from sluicegate.v1.sampling_params_pb2 import SamplingParams
 _RESERVED_KWARGS = ("messages", "add_generation_prompt")
 
 
-def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
-    """The tokens of the prompt, truncated as asked. What is wrong is added to ``violations``; then there are none."""
+class Prompt(NamedTuple):
+    """``token_ids``, or ``embeds`` [num_tokens, hidden_size] and no token."""
+
+    token_ids: list[int]
+    embeds: Tensor | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids) if self.embeds is None else len(self.embeds.array)
+
+
+def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> Prompt:
+    """The prompt, truncated as asked. What is wrong is added to ``violations``; then it is empty."""
     num_known = len(violations)
-    token_ids = _encoded(request, model, violations)
-    token_ids = _truncated(token_ids, request.sampling_params, model.max_model_len, violations)
-    if len(token_ids) >= model.max_model_len:
-        violations.append(Violation(str(request.WhichOneof("prompt")), _too_long(len(token_ids), model.max_model_len)))
-    return token_ids if len(violations) == num_known else []
+    if request.WhichOneof("prompt") == "prompt_embeds":
+        prompt = Prompt([], read_prompt_embeds(request, model, violations))
+    else:
+        token_ids = _encoded(request, model, violations)
+        prompt = Prompt(_truncated(token_ids, request.sampling_params, model.max_model_len, violations))
+    if prompt.num_tokens >= model.max_model_len:
+        field = str(request.WhichOneof("prompt"))
+        violations.append(Violation(field, _too_long(prompt.num_tokens, model.max_model_len)))
+    return prompt if len(violations) == num_known else Prompt([])
 
 
 def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
@@ -38,7 +55,7 @@ def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[V
         case "token_ids":
             violations.append(Violation("token_ids.ids", "must have at least one token"))
         case _:
-            violations.append(Violation("prompt", "is required: one of text, token_ids, chat"))
+            violations.append(Violation("prompt", "is required: one of text, token_ids, chat, prompt_embeds"))
     return []
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.wire.messages import EngineReadyResponse
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
-from service.models.model_folder import read_vocab_size
+from service.models.model_folder import read_hidden_size, read_vocab_size
 from service.tokenizer import Tokenizer
 
 _MAX_EXCESS_TEXT_BYTES = 2**20
@@ -13,12 +13,13 @@ _MAX_EXCESS_TEXT_BYTES = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class ModelText:
-    """What the files of a model say of its text. ``vocab_size`` bounds token ids."""
+    """What the files of a model say of its text. ``vocab_size`` bounds token ids, ``hidden_size`` None = not said."""
 
     name: str
     tokenizer: Tokenizer
     generation_config: GenerationConfig
     vocab_size: int
+    hidden_size: int | None = None
 
     @classmethod
     def load(cls, files: ModelFiles) -> "ModelText":
@@ -27,7 +28,13 @@ class ModelText:
         tokenizer = Tokenizer.load(folder)
         vocab_size = read_vocab_size(folder) or tokenizer.vocab_size
         generation_config = GenerationConfig.load(folder, vocab_size, tokenizer.eos_token_id)
-        return cls(name=files.name, tokenizer=tokenizer, generation_config=generation_config, vocab_size=vocab_size)
+        return cls(
+            name=files.name,
+            tokenizer=tokenizer,
+            generation_config=generation_config,
+            vocab_size=vocab_size,
+            hidden_size=read_hidden_size(folder),
+        )
 
     def served_by(self, engine: EngineReadyResponse, max_model_len: int | None = None) -> "ServedModel":
         """With the limits of ``engine`` and, if lower, ``max_model_len``."""

@@ -24,8 +24,8 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
     _check_lora(request.lora_name)
     given = request.sampling_params
     violations: list[Violation] = []
-    prompt_token_ids = read_prompt(request, model, violations)
-    sampling_params = read_sampling_params(given, model, len(prompt_token_ids), violations)
+    prompt = read_prompt(request, model, violations)
+    sampling_params = read_sampling_params(given, model, prompt.num_tokens, violations)
     stop = read_stop_rules(given, violations)
     violations += structured_output_violations(given)
     violations += _envelope_violations(request, model)
@@ -34,7 +34,8 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
     _check_built(given)
     return GenerationRequest(
         request_id=request.request_id or uuid.uuid4().hex,
-        prompt_token_ids=prompt_token_ids,
+        prompt_token_ids=prompt.token_ids,
+        prompt_embeds=prompt.embeds,
         sampling_params=sampling_params,
         stop=stop,
         output=_read_output(request),

@@ -123,6 +123,11 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     reasoning_parser_kwargs: dict[str, Any] | None = None
     abort_immediately: bool = False
 
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Rows of ``prompt_embeds`` count as tokens."""
+        return len(self.prompt_token_ids or ()) if self.prompt_embeds is None else len(self.prompt_embeds.array)
+
 
 class UtilityCall(msgspec.Struct, array_like=True):
     """UTILITY: call ``method`` on the core between two steps. ``call_id`` is a uint64 of the caller's choice."""

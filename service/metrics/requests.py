@@ -63,7 +63,7 @@ class RequestMetrics:
         totals, call, now = self.totals[rank], _Call(len(requests), len(requests)), self._clock()
         for request in requests:
             max_tokens = request.sampling_params.max_tokens if request.sampling_params else None
-            num_prompt_tokens = len(request.prompt_token_ids or ())
+            num_prompt_tokens = request.num_prompt_tokens
             self._live[request.request_id] = _Life(totals, call, num_prompt_tokens, max_tokens, now)
 
     def record(self, outputs: EngineCoreOutputs) -> None:

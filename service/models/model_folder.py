@@ -7,6 +7,7 @@ from typing import Any
 
 from service.models.errors import ModelError
 
+_MAX_HIDDEN_SIZE = 2**20
 _MAX_VOCAB_SIZE = 2**22
 """Four times the largest there is; tables of this length are made."""
 
@@ -38,8 +39,17 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_vocab_size(folder: Path) -> int | None:
     """What config.json says of the vocabulary, if anything. Raises ModelError."""
-    vocab_size = read_config(folder).get("vocab_size")
-    if vocab_size is not None and (type(vocab_size) is not int or not 1 <= vocab_size <= _MAX_VOCAB_SIZE):
-        bound = f"a whole number in [1, {_MAX_VOCAB_SIZE}]"
-        raise ModelError(f"{folder / 'config.json'}: vocab_size must be {bound}, got {reprlib.repr(vocab_size)}")
-    return vocab_size
+    return _read_size(folder, "vocab_size", _MAX_VOCAB_SIZE)
+
+
+def read_hidden_size(folder: Path) -> int | None:
+    """The elements of a token's embedding, if config.json says them. Raises ModelError."""
+    return _read_size(folder, "hidden_size", _MAX_HIDDEN_SIZE)
+
+
+def _read_size(folder: Path, key: str, maximum: int) -> int | None:
+    size = read_config(folder).get(key)
+    if size is not None and (type(size) is not int or not 1 <= size <= maximum):
+        bound = f"a whole number in [1, {maximum}]"
+        raise ModelError(f"{folder / 'config.json'}: {key} must be {bound}, got {reprlib.repr(size)}")
+    return size

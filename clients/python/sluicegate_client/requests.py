@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1 import sampling_params_pb2 as sampling_pb
+from sluicegate_client.embeds import embeds_message
 
 _Message = TypeVar("_Message", bound=Message)
 
@@ -26,6 +27,8 @@ class GenerateOptions(TypedDict, total=False):
     """The prompt as tokens, instead of text."""
     chat: Sequence[ChatMessage] | None
     """The prompt as a conversation, instead of text."""
+    prompt_embeds: Any
+    """The prompt as rows [tokens, hidden size] of float32 or float16, instead of text; see ``embeds_message``."""
     add_generation_prompt: bool | None
     template_kwargs: Mapping[str, Any] | None
     """Further variables for the chat template."""
@@ -74,7 +77,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 _SAMPLING = frozenset(sampling_pb.SamplingParams.DESCRIPTOR.fields_by_name)
-_PROMPT = frozenset({"token_ids", "chat", "add_generation_prompt", "template_kwargs"})
+_PROMPT = frozenset({"token_ids", "chat", "prompt_embeds", "add_generation_prompt", "template_kwargs"})
 _OUTPUT = frozenset({"return_text", "return_token_ids", "skip_special_tokens", "echo_prompt_token_ids"})
 _REQUEST = GenerateOptions.__annotations__.keys() - _SAMPLING - _PROMPT - _OUTPUT
 
@@ -136,6 +139,7 @@ def _prompt(
     text: str | None,
     token_ids: Sequence[int] | None = None,
     chat: Sequence[ChatMessage] | None = None,
+    prompt_embeds: Any = None,
     **chat_options: Any,
 ) -> dict[str, Any]:
     """The member of the proto's oneof that was given."""
@@ -143,10 +147,11 @@ def _prompt(
         "text": text,
         "token_ids": None if token_ids is None else _message(pb.TokenIds, {"ids": token_ids}),
         "chat": None if chat is None else _chat(chat, **chat_options),
+        "prompt_embeds": None if prompt_embeds is None else embeds_message(prompt_embeds),
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
-        raise ValueError("give the prompt in exactly one way: as text, as token_ids or as chat")
+        raise ValueError("give the prompt in exactly one way: as text, as token_ids, as chat or as prompt_embeds")
     if chat is None and chat_options:
         raise ValueError(f"{min(chat_options)} goes with chat only")
     return chosen

@@ -22,6 +22,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _EmbedsDtype:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EmbedsDtypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmbedsDtype.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EMBEDS_DTYPE_UNSPECIFIED: _EmbedsDtype.ValueType  # 0
+    """The same as FLOAT32."""
+    EMBEDS_DTYPE_FLOAT32: _EmbedsDtype.ValueType  # 1
+    """IEEE 754 single precision, 4 bytes."""
+    EMBEDS_DTYPE_BFLOAT16: _EmbedsDtype.ValueType  # 2
+    """The upper half of a FLOAT32, 2 bytes."""
+    EMBEDS_DTYPE_FLOAT16: _EmbedsDtype.ValueType  # 3
+    """IEEE 754 half precision, 2 bytes."""
+
+class EmbedsDtype(_EmbedsDtype, metaclass=_EmbedsDtypeEnumTypeWrapper):
+    """How an element of a row is stored."""
+
+EMBEDS_DTYPE_UNSPECIFIED: EmbedsDtype.ValueType  # 0
+"""The same as FLOAT32."""
+EMBEDS_DTYPE_FLOAT32: EmbedsDtype.ValueType  # 1
+"""IEEE 754 single precision, 4 bytes."""
+EMBEDS_DTYPE_BFLOAT16: EmbedsDtype.ValueType  # 2
+"""The upper half of a FLOAT32, 2 bytes."""
+EMBEDS_DTYPE_FLOAT16: EmbedsDtype.ValueType  # 3
+"""IEEE 754 half precision, 2 bytes."""
+Global___EmbedsDtype: _TypeAlias = EmbedsDtype  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -73,6 +101,7 @@ class GenerateRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     CHAT_FIELD_NUMBER: _builtins.int
+    PROMPT_EMBEDS_FIELD_NUMBER: _builtins.int
     SAMPLING_PARAMS_FIELD_NUMBER: _builtins.int
     OUTPUT_OPTIONS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
@@ -108,6 +137,10 @@ class GenerateRequest(_message.Message):
         """A conversation, put into the model's chat template."""
 
     @_builtins.property
+    def prompt_embeds(self) -> Global___PromptEmbeds:
+        """Rows in place of the model's own embeddings of tokens, such as a soft prompt or what an encoder made of an image."""
+
+    @_builtins.property
     def sampling_params(self) -> _sampling_params_pb2.SamplingParams:
         """How to choose the tokens. Unset: the model's own generation_config, then the defaults."""
 
@@ -123,6 +156,7 @@ class GenerateRequest(_message.Message):
         text: _builtins.str = ...,
         token_ids: Global___TokenIds | None = ...,
         chat: Global___Chat | None = ...,
+        prompt_embeds: Global___PromptEmbeds | None = ...,
         sampling_params: _sampling_params_pb2.SamplingParams | None = ...,
         output_options: Global___OutputOptions | None = ...,
         priority: _builtins.int = ...,
@@ -130,13 +164,13 @@ class GenerateRequest(_message.Message):
         lora_name: _builtins.str = ...,
         data_parallel_rank: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "output_options", b"output_options", "prompt", b"prompt", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "output_options", b"output_options", "prompt", b"prompt", "prompt_embeds", b"prompt_embeds", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "cache_salt", b"cache_salt", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "lora_name", b"lora_name", "model", b"model", "output_options", b"output_options", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "cache_salt", b"cache_salt", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "lora_name", b"lora_name", "model", b"model", "output_options", b"output_options", "priority", b"priority", "prompt", b"prompt", "prompt_embeds", b"prompt_embeds", "request_id", b"request_id", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__data_parallel_rank: _TypeAlias = _typing.Literal["data_parallel_rank"]  # noqa: Y015
     _WhichOneofArgType__data_parallel_rank: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank"]  # noqa: Y015
-    _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids", "chat"]  # noqa: Y015
+    _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids", "chat", "prompt_embeds"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__data_parallel_rank) -> _WhichOneofReturnType__data_parallel_rank | None: ...
@@ -168,6 +202,44 @@ class TokenIds(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
+
+@_typing.final
+class PromptEmbeds(_message.Message):
+    """Rows that stand where the model would have the embeddings of the prompt's tokens. Each counts as a token of the prompt.
+    They cannot be echoed, scored or truncated. RESOURCE_EXHAUSTED when the live requests hold too many bytes of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    HIDDEN_SIZE_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    num_tokens: _builtins.int
+    """Rows; at least one, less than max_model_len."""
+    hidden_size: _builtins.int
+    """Elements of a row; the model's hidden size."""
+    dtype: Global___EmbedsDtype.ValueType
+    """Type of the elements. Unspecified: float32."""
+    data: _builtins.bytes
+    """The elements, row after row, little-endian: num_tokens times hidden_size elements of 4 or 2 bytes, all of them
+    finite. The whole request may have at most 16 MiB.
+    """
+    def __init__(
+        self,
+        *,
+        num_tokens: _builtins.int = ...,
+        hidden_size: _builtins.int = ...,
+        dtype: Global___EmbedsDtype.ValueType = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "dtype", b"dtype", "hidden_size", b"hidden_size", "num_tokens", b"num_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptEmbeds: _TypeAlias = PromptEmbeds  # noqa: Y015
 
 @_typing.final
 class Chat(_message.Message):
