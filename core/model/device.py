@@ -2,7 +2,7 @@
 
 import torch
 
-from core.model.host import available_memory_bytes
+from core.model.host import available_memory_bytes, trim_heap
 
 
 def find_device(name: str) -> torch.device:
@@ -25,6 +25,8 @@ def free_memory_bytes(device: torch.device) -> int:
 
 
 def give_back_memory(device: torch.device) -> None:
-    """Let others have what was freed on ``device``: on a GPU torch would keep it for itself."""
+    """Let others have what was freed on ``device``: on a GPU torch would keep it for itself, on the host libc would."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    else:
+        trim_heap()

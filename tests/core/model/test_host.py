@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.model.host import available_cpus, available_memory_bytes
+from core.model.host import available_cpus, available_memory_bytes, trim_heap
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,12 @@ def test_the_memory_limit_counts(tmp_path: Path) -> None:
     assert available_memory_bytes(tmp_path) == 600
     (tmp_path / "memory.current").write_text("1100\n")
     assert available_memory_bytes(tmp_path) == 0
+
+
+def test_freed_memory_goes_back_to_the_system() -> None:
+    """Small blocks too, that lie below one which is still in use."""
+    blocks = [bytes([1]) * (64 << 10) for _ in range(1024)]
+    full = psutil.Process().memory_info().rss
+    del blocks[:-1]
+    trim_heap()
+    assert psutil.Process().memory_info().rss < full - (32 << 20)
