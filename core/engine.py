@@ -174,6 +174,7 @@ def _make_ready_response(
         vllm_version=VLLM_VERSION,
         kv_cache_size_tokens=num_blocks * block_size,
         kv_cache_max_concurrency=num_blocks * block_size / max_model_len,
+        enable_sleep_mode=True,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
     )

@@ -6,7 +6,7 @@
 └──────────┘  READY              │                                                              │
 ┌──────────┐  ADD ABORT UTILITY  │ input thread ─▶ input_queue  ─▶ ┌─────────────────────────┐  │
 │ ROUTER   │────────────────────▶│            └──▶ aborts_queue ─▶ │ handle_shutdown         │  │
-└──────────┘                     │                                 │ process_input_queue     │  │
+└──────────┘  gone: end or wait  │            FRONT_END_LOST       │ process_input_queue     │  │
 ┌──────────┐  EngineCoreOutputs  │                                 │ process_engine_step     │  │
 │ PULL     │◀────────────────────│ output thread ◀─ output_queue ◀─└─────────────────────────┘  │
 └──────────┘  ENGINE_CORE_DEAD   │ watcher thread: signals, lifeline ─▶ WAKEUP in input_queue   │
@@ -14,8 +14,8 @@
 
 who            owns                                          may also touch
 main thread    engine, shutdown state                        the queues
-input thread   DEALER sockets, request decoders              engine.preprocess_add_request, the queues
-output thread  PUSH sockets, encoder                         output_queue; input_queue to abort what cannot be sent
+input thread   DEALER sockets and their monitors, decoders   engine.preprocess_add_request, the queues, front_ends
+output thread  PUSH sockets, encoder                         front_ends, output_queue; input_queue to abort requests
 """
 
 import contextlib

@@ -306,3 +306,5 @@ class EngineReadyResponse(msgspec.Struct, kw_only=True):
     instance_id: str | msgspec.UnsetType = msgspec.UNSET
     supports_lora: bool | msgspec.UnsetType = msgspec.UNSET
     max_loras: int | msgspec.UnsetType = msgspec.UNSET
+    enable_sleep_mode: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether ``sleep`` gives memory back. Not required."""

@@ -59,6 +59,7 @@ _ALONE = {
     "decode_context_parallel_size": 1,
     "supports_lora": False,
     "max_loras": 0,
+    "enable_sleep_mode": False,
 }
 """What is true of an engine on one device that says nothing else."""
 _FIELDS = EngineCoreOutput.__struct_fields__

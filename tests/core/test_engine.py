@@ -322,6 +322,7 @@ def test_the_ready_response_gives_the_sizes() -> None:
     ready = make_engine(num_blocks=9, block_size=4, max_model_len=24).ready_response
     assert (ready.max_model_len, ready.num_gpu_blocks, ready.block_size, ready.dtype) == (24, 9, 4, "float32")
     assert (ready.kv_cache_size_tokens, ready.kv_cache_max_concurrency) == (36, 1.5)
+    assert (ready.max_num_seqs, ready.max_num_batched_tokens, ready.enable_sleep_mode) == (8, 64, True)
 
 
 def build(memory: int | None, available: int = 0, max_num_seqs: int = 2, max_model_len: int = 64) -> int:

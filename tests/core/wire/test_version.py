@@ -165,6 +165,7 @@ def test_one_introduction_for_both(version: WireVersion | None) -> None:
         "instance_id": "",
         "supports_lora": False,
         "max_loras": 0,
+        "enable_sleep_mode": False,
     }
     assert len(said["instance_id"]) == 32
 
