@@ -89,6 +89,7 @@ class BusyLoop:
         while not self._has_work() and not self._is_ending:
             if self._input_queue.empty():
                 self._forget_aborts()
+                self._report_load()
             self._dispatch(*self._input_queue.get())
         self._take_waiting_input()
 

@@ -60,7 +60,7 @@ class InputThread:
         for socket in self._sockets:
             socket.send_multipart(Encoder().encode(ready_response))
         if self._coordinator is not None:
-            _subscribe(self._coordinator)
+            self._subscribe(self._coordinator)
         self._thread.start()
 
     def stop(self) -> None:
@@ -68,6 +68,15 @@ class InputThread:
         self._stop_write.close()
         if self._thread.ident is not None:
             self._thread.join(JOIN_TIMEOUT_S)
+
+    def _subscribe(self, coordinator: zmq.Socket[bytes]) -> None:
+        coordinator.send(SUBSCRIBE)
+        frames: list[bytes] = []
+        while frames != [COORDINATOR_READY]:
+            if not coordinator.poll(round(COORDINATOR_TIMEOUT_S * 1000)):
+                raise HandshakeError(f"no READY from the coordinator within {COORDINATOR_TIMEOUT_S:g} s")
+            # Before READY it may speak to engines that came earlier, and this one hears it.
+            self._intake.take_from_coordinator(frames := coordinator.recv_multipart())
 
     def _run(self) -> None:
         setproctitle.setthreadtitle("core-input")
@@ -121,14 +130,6 @@ class InputThread:
 
     def _all_sockets(self) -> list[zmq.Socket[bytes]]:
         return self._sockets if self._coordinator is None else [*self._sockets, self._coordinator]
-
-
-def _subscribe(coordinator: zmq.Socket[bytes]) -> None:
-    coordinator.send(SUBSCRIBE)
-    if not coordinator.poll(round(COORDINATOR_TIMEOUT_S * 1000)):
-        raise HandshakeError(f"no READY from the coordinator within {COORDINATOR_TIMEOUT_S:g} s")
-    if (frames := coordinator.recv_multipart()) != [COORDINATOR_READY]:
-        raise HandshakeError(f"the coordinator must say READY first, it says {frames[0][:8].hex()}")
 
 
 def monitor_of(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:

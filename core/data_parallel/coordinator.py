@@ -109,8 +109,14 @@ class Coordinator:
         self._num_subscribed += 1
         if self._num_subscribed == self._board.num_engines:
             logger.info("all %d engines have come", self._num_subscribed)
-        if self._num_subscribed >= self._board.num_engines:
+        if self._has_all_engines:
             self._to_engines.send(COORDINATOR_READY)
+            if self._wave.is_running:  # An engine that has just come has missed its START.
+                self._start(StartWave(self._wave.number))
+
+    @property
+    def _has_all_engines(self) -> bool:
+        return self._num_subscribed >= self._board.num_engines
 
     def _take_from_engine(self, frames: list[bytes]) -> None:
         message = self._outputs_decoder.decode(frames)
@@ -134,7 +140,7 @@ class Coordinator:
             self._start(self._wave.take_first_request(engine, first.wave))
 
     def _start(self, wave: StartWave | None) -> None:
-        if wave is not None:
+        if wave is not None and self._has_all_engines:
             self._to_engines.send_multipart([RequestType.START_DP_WAVE.value, msgspec.msgpack.encode(wave)])
 
     def _publish(self, counts: Counts | None) -> None:

@@ -214,3 +214,13 @@ def test_a_good_request_after_anything(floods: list[list[bytes]], from_client: i
         desk.input_queue.get_nowait()
     desk.add(make_request("good"))
     assert desk.added().request_id == "good"
+
+
+def test_start_of_a_wave(desk: Desk) -> None:
+    """The coordinator's START reaches the busy loop; READY, and what does not decode, does not."""
+    for frames in ([b"READY"], [b"\x02"], [b"\x02", b"\xc1"], [b"\x00", b"\x90"], [b""]):
+        desk.intake.take_from_coordinator(frames)
+    assert desk.input_queue.empty()
+    desk.intake.take_from_coordinator([b"\x02", msgspec.msgpack.encode((3, b"\x01\x00"))])
+    request_type, start = desk.input_queue.get_nowait()
+    assert (request_type, start.wave) == (RequestType.START_DP_WAVE, 3)
