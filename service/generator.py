@@ -18,10 +18,14 @@ from service.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class GeneratorLimits:
-    """``max_sequences``: live at once. ``max_cached_tokens``: what the KV cache holds for one request alone."""
+    """``max_sequences``: live at once. ``max_cached_tokens``: what the KV cache holds for one request alone.
+
+    ``max_embeds_bytes``: of the prompt_embeds of all live sequences together.
+    """
 
     max_sequences: int
     max_cached_tokens: int
+    max_embeds_bytes: int = MAX_EMBEDS_BYTES
 
 
 class Generator:
@@ -125,10 +129,15 @@ class Generator:
             bound = f"at most {limits.max_sequences} sequences may be live at once"
             raise ResourceExhausted(f"{bound}, the request asks for {n}", reason="TOO_MANY_SEQUENCES")
         self.check_room(n)
-        num_bytes = self._num_embeds_bytes + request.num_embeds_bytes
-        if request.num_embeds_bytes and num_bytes > MAX_EMBEDS_BYTES:
-            bound = f"live requests may hold {MAX_EMBEDS_BYTES} bytes of prompt_embeds"
-            raise QueueFull(f"{bound}, with this one it would be {num_bytes}")
+        self._check_embeds(request.num_embeds_bytes)
+
+    def _check_embeds(self, num_bytes: int) -> None:
+        limit = self._limits.max_embeds_bytes
+        bound = f"live sequences may hold {limit} bytes of prompt_embeds together"
+        if num_bytes > limit:
+            raise ResourceExhausted(f"{bound}, the request alone has {num_bytes}", reason="TOO_MANY_EMBEDS")
+        if num_bytes and self._num_embeds_bytes + num_bytes > limit:
+            raise QueueFull(f"{bound} and hold {self._num_embeds_bytes}, the request has {num_bytes}")
 
     def _dismiss(self, generation: Generation) -> None:
         del self._running[generation.request.request_id]
