@@ -216,8 +216,9 @@ def test_a_good_request_after_anything(floods: list[list[bytes]], from_client: i
     assert desk.added().request_id == "good"
 
 
-def test_start_of_a_wave(desk: Desk) -> None:
+def test_start_of_a_wave() -> None:
     """The coordinator's START reaches the busy loop; READY, and what does not decode, does not."""
+    desk = Desk()
     for frames in ([b"READY"], [b"\x02"], [b"\x02", b"\xc1"], [b"\x00", b"\x90"], [b""]):
         desk.intake.take_from_coordinator(frames)
     assert desk.input_queue.empty()
