@@ -5,6 +5,7 @@ What is wrong with the command line shows at once: torch is imported only when a
 
 import contextlib
 import functools
+import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -16,11 +17,13 @@ import click
 from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig
 from core.process import ProcessConfig, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
-from core.wire.messages import ParallelConfig
+from core.wire.messages import EngineReadyResponse, ParallelConfig
 from core.wire.standard_files import open_standard_files
 
 if TYPE_CHECKING:
     from core.engine import EngineCore
+
+logger = logging.getLogger(__name__)
 
 _VLLM_SERVE = ["-m", "vllm.entrypoints.cli.main", "serve"]
 """How vllm-rs calls what it takes for a Python interpreter."""
@@ -173,7 +176,20 @@ def load_engine(
         max_model_len = model.max_model_len or executor.model_info.max_model_len
         engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher)
         on_error.pop_all()
+    _log_sizes(engine.ready_response, model.device, cache.enable_prefix_caching)
     return engine
+
+
+def _log_sizes(sizes: EngineReadyResponse, device: str, caches_prefixes: bool) -> None:
+    from core.model.host import available_cpus
+
+    logger.info(
+        "the engine: %d blocks of %d tokens, %d tokens in all, prefix caching %s; %s on %s, %d threads; "
+        "max_model_len %d, max_num_seqs %s, max_num_batched_tokens %s",
+        *(sizes.num_gpu_blocks, sizes.block_size, sizes.num_gpu_blocks * sizes.block_size),
+        *("on" if caches_prefixes else "off", sizes.dtype, device, available_cpus()),
+        *(sizes.max_model_len, sizes.max_num_seqs, sizes.max_num_batched_tokens),
+    )
 
 
 def _warn_of_ignored(arguments: Sequence[str]) -> None:

@@ -39,10 +39,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str, log_format: LogFormat = "text") -> None:
-    """Send records of ``level`` and above to standard error. Replaces what was configured before."""
+    """Send our records of ``level`` and above to standard error, and other libraries' except what is for debugging.
+
+    Replaces what was configured before.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level="INFO" if level == "debug" else level.upper(), handlers=[handler], force=True)
+    logging.getLogger("core").setLevel(level.upper())
 
 
 class ThrottledLog:

@@ -6,6 +6,7 @@ import time
 from typing import Literal
 
 LogFormat = Literal["text", "json"]
+_OURS = "service", "core"
 _TEXT_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 
 
@@ -37,7 +38,9 @@ class TextFormatter(logging.Formatter):
 
 
 def configure_logging(level: str, log_format: LogFormat) -> None:
-    """Send every logger's records of ``level`` and above to standard error."""
+    """Send our records of ``level`` and above to standard error, and other libraries' except what is for debugging."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level="INFO" if level == "debug" else level.upper(), handlers=[handler], force=True)
+    for ours in _OURS:
+        logging.getLogger(ours).setLevel(level.upper())

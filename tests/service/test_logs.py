@@ -4,7 +4,9 @@ import json
 import logging
 import sys
 
-from service.logs import JsonFormatter, TextFormatter
+import pytest
+
+from service.logs import JsonFormatter, TextFormatter, configure_logging
 
 
 def a_record(message: str, *args: object) -> logging.LogRecord:
@@ -42,3 +44,21 @@ def test_json_traceback() -> None:
     line = JsonFormatter().format(record)
     assert "\n" not in line
     assert "KeyError: 'lost'" in json.loads(line)["traceback"]
+
+
+def test_debugging_is_ours_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the level debug other libraries log as at info: theirs would hide ours."""
+    root, ours = logging.getLogger(), logging.getLogger("service")
+    before = root.handlers[:], root.level, ours.level
+    try:
+        configure_logging("debug", "text")
+        for name in ("service.server", "asyncio"):
+            logging.getLogger(name).debug("small")
+            logging.getLogger(name).info("large")
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        ours.setLevel(before[2])
+        logging.getLogger("core").setLevel(logging.NOTSET)
+    said = [line.split(maxsplit=1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["DEBUG service.server: small", "INFO service.server: large", "INFO asyncio: large"]
