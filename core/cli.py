@@ -66,6 +66,11 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     default=SchedulerConfig.max_num_batched_tokens,
     help="Most tokens computed in one step, prefill and decode together.",
 )
+@option(
+    "--async-scheduling/--no-async-scheduling",
+    default=SchedulerConfig.async_scheduling,
+    help="Whether the next step is scheduled while one runs.",
+)
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
     "--kv-cache-memory", type=ByteSize(), help="Of the KV cache, such as 2GiB. Default: what the machine can spare."
@@ -110,6 +115,7 @@ def command(
     max_model_len: int | None,
     max_num_seqs: int,
     max_num_batched_tokens: int,
+    async_scheduling: bool,
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,
@@ -130,7 +136,7 @@ def command(
     _warn_of_ignored(click.get_current_context().args)
     try:
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
-        scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens)
+        scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling)
         rank = process.handshake.rank
         kv_events = make_kv_events(kv_events_endpoint, kv_events_topic, kv_events_replay_endpoint, rank)
         if kv_events is not None and not enable_prefix_caching:

@@ -37,10 +37,14 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Limits of one step: requests that run together, and tokens computed (prefill and decode share them)."""
+    """Limits of one step: requests that run together, and tokens computed (prefill and decode share them).
+
+    ``async_scheduling``: the next step is scheduled while one runs, as far as the executor can take it.
+    """
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    async_scheduling: bool = True
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:

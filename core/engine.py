@@ -1,12 +1,13 @@
 """EngineCore: requests in, one model step at a time, outputs out.
 
        input thread                                   busy loop
-    ┌────────────────────────┐       ┌───────────────────────────────────────────┐
-    │ preprocess_add_request │─Req.─▶│ add_request   abort_requests call_utility │
-    │ (checks, hashes)       │       │ step():                                   │
-    │                        │       │   schedule ─▶ execute ─▶ aborts ─▶ update │─▶ EngineCoreOutputs
-    │ aborts_queue.put ──────│───────│─────────────────────────┘                 │   by client index
-    └────────────────────────┘       └───────────────────────────────────────────┘
+    ┌────────────────────────┐       ┌──────────────────────────────────────────────────┐
+    │ preprocess_add_request │─Req.─▶│ add_request   abort_requests   call_utility      │
+    │ (checks, hashes)       │       │ step():                                          │
+    │                        │       │   schedule ─▶ start ─▶ wait ─▶ aborts ─▶ update  │─▶ EngineCoreOutputs
+    │ aborts_queue.put ──────│───────│───────────────│────────┴───────┘                 │   by client index
+    └────────────────────────┘       └───────────────▼──────────────────────────────────┘
+                                      executor: one step after another, at most two in flight
 
 ``preprocess_add_request`` reads nothing that changes after construction; both threads touch ``aborts_queue`` alone.
 """
@@ -15,6 +16,7 @@ import logging
 import queue
 from typing import Any
 
+from core.batch_queue import BatchQueue
 from core.block_hash import BlockHasher
 from core.config import CacheConfig, SchedulerConfig
 from core.data_parallel.engine_part import LockstepPart
@@ -60,6 +62,7 @@ class EngineCore:
         event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None
         kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher, event_log)
         self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
+        self._batch_queue = BatchQueue(executor, _count_batches(executor, scheduler_config))
         self._utilities = Utilities(self.scheduler, executor)
         self.lockstep: LockstepPart | None = None
         if executor.model_info.needs_lockstep:
@@ -105,16 +108,16 @@ class EngineCore:
         return len(self.scheduler.waiting), len(self.scheduler.running)
 
     def step(self) -> tuple[Outputs, bool]:
-        """Run the model once for whoever is due: the messages by client index, and whether it computed any token."""
-        if not self.scheduler.has_work():
-            self._utilities.settle_pauses()
-            return {}, False
+        """Start what is due and end the oldest step: its messages by client index, and whether it computed a token."""
         # Those of before the step come through the input queue too, in order with a later request of the same id.
         self._take_aborts()
-        scheduled = self.scheduler.schedule()
-        result = self._executor.execute_model(scheduled).result()
+        self._start_due_steps()
+        if not self._batch_queue:
+            self._utilities.settle_pauses()
+            return {}, False
+        step, result = self._batch_queue.wait_for_oldest()
         self.scheduler.abort_requests(self._take_aborts())
-        return self.scheduler.update_from_output(scheduled, result), bool(scheduled.num_scheduled_tokens)
+        return self.scheduler.update_from_output(step, result), bool(step.shares)
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
         """The result of a utility, or a Future of it that later steps complete. Raises UtilityError."""
@@ -134,6 +137,10 @@ class EngineCore:
         self._executor.shutdown()
         if self._kv_events is not None:
             self._kv_events.close()
+
+    def _start_due_steps(self) -> None:
+        while self._batch_queue.has_room and (step := self.scheduler.schedule()) is not None:
+            self._batch_queue.start(step)
 
     def _take_aborts(self) -> list[str]:
         request_ids: list[str] = []
@@ -160,6 +167,12 @@ def count_blocks(executor: Executor, config: CacheConfig, max_num_seqs: int, max
             "the KV cache holds %d tokens: no request reaches max_model_len %d", max_num_tokens, max_model_len
         )
     return num_blocks
+
+
+def _count_batches(executor: Executor, config: SchedulerConfig) -> int:
+    """How many steps may be in flight. Ranks in lockstep take them one by one: all count the same steps."""
+    takes_several = config.async_scheduling and not executor.model_info.needs_lockstep
+    return executor.max_concurrent_batches if takes_several else 1
 
 
 def _make_ready_response(

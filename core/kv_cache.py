@@ -46,13 +46,13 @@ class KVCache:
         self._pool.hold(found)
         request.blocks = found + self._pool.allocate(num_new)
         request.num_remembered_blocks = len(found)
-        request.num_computed_tokens = len(found) * self.block_size
+        request.num_computed_tokens = request.num_scheduled_tokens = len(found) * self.block_size
         self._count_lookup(request)
         return True
 
     def grow(self, request: Request, num_new_tokens: int) -> list[int] | None:
         """The ids of the blocks added so that ``num_new_tokens`` more fit; None if too few are free."""
-        num_tokens = request.num_computed_tokens + num_new_tokens
+        num_tokens = request.num_scheduled_tokens + num_new_tokens
         num_new = -(-num_tokens // self.block_size) - len(request.blocks)
         if num_new <= 0:
             return []
@@ -81,7 +81,7 @@ class KVCache:
         """Take the request's blocks back; their contents can be found until they are needed."""
         self._pool.release(request.blocks)
         request.blocks = []
-        request.num_computed_tokens = 0
+        request.num_computed_tokens = request.num_scheduled_tokens = 0
 
     def forget(self, request: Request) -> None:
         """Let nobody find what the request's blocks hold: it is not to be trusted."""

@@ -25,7 +25,8 @@ class Request:
     """A checked request and its progress. The input thread makes it; from then on the busy loop owns it.
 
     ``max_num_tokens`` bounds prompt plus output: the engine's limit, or ``max_tokens`` if that comes first.
-    ``num_computed_tokens`` counts the tokens whose keys and values are in ``blocks``.
+    ``num_computed_tokens`` counts the tokens whose keys and values are in ``blocks``; ``num_scheduled_tokens`` counts
+    those of the steps in flight as well, which have not said yet what they compute.
     ``token_ids`` has a placeholder where ``embeds`` has the input.
     """
 
@@ -46,6 +47,7 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "num_remembered_blocks",
+        "num_scheduled_tokens",
         "prefill_reported",
         "request_id",
         "sampling_params",
@@ -81,6 +83,7 @@ class Request:
         self.prefill_reported = False
 
         self.num_computed_tokens = 0
+        self.num_scheduled_tokens = 0
         self.num_cached_tokens = 0
         self.blocks: list[Block] = []
         self.cache_salt = message.cache_salt
@@ -95,6 +98,21 @@ class Request:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def is_running(self) -> bool:
+        return self.status is RequestStatus.RUNNING
+
+    @property
+    def num_output_placeholders(self) -> int:
+        """Tokens that the steps in flight will give: each that reaches the last known token gives one."""
+        return max(self.num_scheduled_tokens + 1 - self.num_tokens, 0)
+
+    @property
+    def num_due_tokens(self) -> int:
+        """Tokens to compute next; 0 if what is in flight surely brings the request to its end."""
+        num_expected_tokens = self.num_tokens + self.num_output_placeholders
+        return num_expected_tokens - self.num_scheduled_tokens if num_expected_tokens < self.max_num_tokens else 0
 
     @property
     def num_output_tokens(self) -> int:

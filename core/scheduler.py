@@ -4,7 +4,10 @@ A request waits, runs, and may be preempted: its blocks go to an older request, 
 queue with the tokens it has. There is no prefill phase: every running request is computed up to its last token as far
 as the step's token budget goes, oldest first.
 
-``schedule`` and ``update_from_output`` are separate calls, and only the scheduler output passes from one to the other.
+``schedule`` and ``update_from_output`` are separate calls, and only the step passes from one to the other. A step may
+be scheduled before the one that runs has ended. It counts on the tokens that one will give, but on nothing they say:
+blocks are found by others only after the update, and what nobody wants any more when its step ends is thrown away. The
+blocks of such a step may be somebody else's by then, who writes them later, because steps run in their order.
 """
 
 import enum
@@ -14,10 +17,11 @@ from collections.abc import Iterable
 from typing import Literal
 
 from core.config import SchedulerConfig
-from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
+from core.executor.interface import ModelRunnerOutput
 from core.kv_cache import KVCache
 from core.request import Request, RequestStatus
 from core.request_limits import RequestError
+from core.step import Step
 from core.stop import find_stop
 from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
 from core.wire.sampling_params import Violation
@@ -54,17 +58,23 @@ class Scheduler:
         self._forgotten_ids: list[str] = []
         self._pending_outputs: Outputs = {}
         self._has_unreported_finish = False
+        self._num_in_flight = 0
 
     def __repr__(self) -> str:
         counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {self.num_preemptions} preemptions"
         return f"Scheduler({counts}, {self.pause_state.name}, {self.kv_cache})"
 
     def has_work(self) -> bool:
-        """Whether a step would do anything: compute, or report what has finished since the last one."""
-        if self.pause_state is PauseState.UNPAUSED:
-            return bool(self.requests) or self._has_unreported_finish
-        runs_on = self.pause_state is PauseState.PAUSED_NEW and bool(self.running)
-        return runs_on or self._has_unreported_finish
+        """Whether there are steps in flight, or another would do anything: compute, or report what has finished."""
+        if self._num_in_flight or self._has_unreported_finish:
+            return True
+        match self.pause_state:
+            case PauseState.UNPAUSED:
+                return bool(self.requests)
+            case PauseState.PAUSED_NEW:
+                return bool(self.running)
+            case PauseState.PAUSED_ALL:
+                return False
 
     def add_request(self, request: Request) -> None:
         """Queue ``request``. Raises RequestError if a live request has its id."""
@@ -119,32 +129,35 @@ class Scheduler:
         self.kv_cache.end_step()
         return True
 
-    def schedule(self) -> SchedulerOutput:
-        """The next step. What the runner was to forget, and what was to be reported, goes out with it."""
-        output = SchedulerOutput(new_requests=[], cached_requests=[], num_scheduled_tokens={}, finished_request_ids=[])
+    def schedule(self) -> Step | None:
+        """The next step. What the runner was to forget, and what was to be reported, goes out with it.
+
+        None if there is nothing to compute, nor anything to tell that the steps in flight will not tell.
+        """
+        step = Step(self._config.max_num_batched_tokens)
         if self.pause_state is not PauseState.PAUSED_ALL:
             num_preemptions = self.num_preemptions
-            budget = self._schedule_running(output, self._config.max_num_batched_tokens)
+            self._schedule_running(step)
             # Who is admitted now would only take the blocks that were just found to be too few.
             if self.pause_state is PauseState.UNPAUSED and self.num_preemptions == num_preemptions:
-                self._schedule_waiting(output, budget)
-        output.finished_request_ids, self._forgotten_ids = self._forgotten_ids, []
+                self._schedule_waiting(step)
+        if not step.shares and (self._num_in_flight or not self._has_unreported_finish):
+            return None
+        step.work.finished_request_ids, self._forgotten_ids = self._forgotten_ids, []
         self._has_unreported_finish = False
-        return output
+        self._num_in_flight += 1
+        return step
 
-    def update_from_output(self, scheduled: SchedulerOutput, result: ModelRunnerOutput) -> Outputs:
-        """Advance the scheduled requests by ``result``; the messages to send, statistics in one of them."""
+    def update_from_output(self, step: Step, result: ModelRunnerOutput) -> Outputs:
+        """Advance the requests of ``step`` by its ``result``; the messages to send, statistics in one of them."""
+        self._num_in_flight -= 1
         outputs, self._pending_outputs = self._pending_outputs, {}
-        for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
-            request = self.requests.get(request_id)
-            if request is None:  # aborted while the model ran
+        for share in step.shares:
+            if share.is_stale:
                 continue
-            output = self._advance(request, num_tokens, result)
+            output = self._advance(share.request, share.num_tokens, result)
             if output is not None:
-                message = outputs.get(request.client_index)
-                if message is None:
-                    message = outputs[request.client_index] = EngineCoreOutputs()
-                message.outputs.append(output)
+                outputs.setdefault(share.request.client_index, EngineCoreOutputs()).outputs.append(output)
         self._drop_finished()
         self.kv_cache.end_step()
         stats_client = next(iter(outputs), 0)
@@ -157,20 +170,17 @@ class Scheduler:
             raise RuntimeError(f"{len(self.requests)} requests, {self}")
         self.kv_cache.check_integrity(self.requests.values())
 
-    def _schedule_running(self, output: SchedulerOutput, budget: int) -> int:
-        """Give each running request its tokens, the oldest first; the budget that is left."""
+    def _schedule_running(self, step: Step) -> None:
+        """Give each running request its tokens, the oldest first."""
         position = 0
-        while position < len(self.running) and budget > 0:
+        while position < len(self.running) and step.budget > 0:
             request = self.running[position]
-            num_tokens = min(request.num_tokens - request.num_computed_tokens, budget)
-            block_ids = self._grow(request, num_tokens)
-            if block_ids is None:
-                break
-            output.cached_requests.append(CachedRequest(request.request_id, block_ids, request.num_computed_tokens))
-            output.num_scheduled_tokens[request.request_id] = num_tokens
-            budget -= num_tokens
+            if num_tokens := min(request.num_due_tokens, step.budget):
+                block_ids = self._grow(request, num_tokens)
+                if block_ids is None:
+                    break
+                step.go_on(request, num_tokens, block_ids)
             position += 1
-        return budget
 
     def _grow(self, request: Request, num_tokens: int) -> list[int] | None:
         """Blocks for ``num_tokens`` more, taken from the youngest if need be; None if that is ``request`` itself."""
@@ -191,9 +201,9 @@ class Scheduler:
         self._forgotten_ids.append(request.request_id)
         self.num_preemptions += 1
 
-    def _schedule_waiting(self, output: SchedulerOutput, budget: int) -> None:
+    def _schedule_waiting(self, step: Step) -> None:
         """Admit requests in their order until one does not fit."""
-        while self.waiting and budget > 0 and len(self.running) < self._config.max_num_seqs:
+        while self.waiting and step.budget > 0 and len(self.running) < self._config.max_num_seqs:
             request = next(iter(self.waiting.values()))
             if not self.kv_cache.admit(request):
                 break
@@ -203,10 +213,7 @@ class Scheduler:
             request.record(EventType.SCHEDULED)
             if request.num_preemptions == 0:
                 request.num_cached_tokens = request.num_computed_tokens
-            num_tokens = min(request.num_tokens - request.num_computed_tokens, budget)
-            output.new_requests.append(_make_new_request(request))
-            output.num_scheduled_tokens[request.request_id] = num_tokens
-            budget -= num_tokens
+            step.begin(request)
 
     def _advance(self, request: Request, num_tokens: int, result: ModelRunnerOutput) -> EngineCoreOutput | None:
         """What the step gave ``request``; None while its prefill is incomplete."""
@@ -256,7 +263,7 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         """Forget ``request``. Whoever calls this calls ``_drop_finished`` when done."""
-        if request.status is RequestStatus.RUNNING:
+        if request.is_running:
             self._forgotten_ids.append(request.request_id)
         else:
             del self.waiting[request.request_id]
@@ -268,7 +275,7 @@ class Scheduler:
 
     def _drop_finished(self) -> None:
         if self._has_unreported_finish:
-            self.running = [request for request in self.running if request.status is RequestStatus.RUNNING]
+            self.running = [request for request in self.running if request.is_running]
 
     def _make_stats(self) -> SchedulerStats:
         return SchedulerStats(
@@ -277,19 +284,6 @@ class Scheduler:
             kv_cache_usage=self.kv_cache.usage,
             prefix_cache_stats=self.kv_cache.take_stats(),
         )
-
-
-def _make_new_request(request: Request) -> NewRequest:
-    return NewRequest(
-        request_id=request.request_id,
-        token_ids=request.token_ids.copy(),
-        num_prompt_tokens=request.num_prompt_tokens,
-        sampling_params=request.sampling_params,
-        seed=request.seed,
-        block_ids=[block.block_id for block in request.blocks],
-        num_computed_tokens=request.num_computed_tokens,
-        embeds=request.embeds,
-    )
 
 
 def _make_output(request: Request, new_token_ids: list[int] | None = None) -> EngineCoreOutput:

@@ -5,6 +5,7 @@ and values, it depends on everything that came before. The next token is a funct
 count, prefix or preemption therefore gives a wrong token or, where a slot holds what it should not, FakeExecutorError.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -46,13 +47,15 @@ def fake_next_token(token_ids: Sequence[int], vocab_size: int) -> int:
 
 
 class FakeExecutor:
-    """Deterministic, immediate, single-threaded.
+    """Deterministic, single-threaded. A step runs when it is started or, with ``runs_late``, when it is waited for.
 
     ``scripted_tokens``: the output tokens of a request id, in place of the computed ones as far as they go.
     ``nan_request_ids``: requests whose logits hold NaN. ``masked_request_ids``: those whose parameters rule out every
     token beyond their script. ``on_step``: called with the number of each step, from 1, before it runs; what it
     raises, the step raises.
     """
+
+    max_concurrent_batches = 2
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class FakeExecutor:
         nan_request_ids: Container[str] = (),
         masked_request_ids: Container[str] = (),
         on_step: Callable[[int], None] | None = None,
+        runs_late: bool = False,
     ) -> None:
         self._model_info = model_info
         self._kv_cache_bytes = kv_cache_bytes
@@ -69,7 +73,10 @@ class FakeExecutor:
         self._nan_request_ids = nan_request_ids
         self._masked_request_ids = masked_request_ids
         self._on_step = on_step
+        self._runs_late = runs_late
         self._num_steps = 0
+        self._queued: deque[tuple[_FakeStep, SchedulerOutput]] = deque()
+        self._has_failed = False
         self._block_size = 0
         self._slots = np.zeros(0, dtype=np.int64)
         self._num_slots = 0
@@ -89,6 +96,11 @@ class FakeExecutor:
         """The requests it has not been told to forget."""
         return set(self._requests)
 
+    @property
+    def num_queued_steps(self) -> int:
+        """Steps that were started and have not run yet."""
+        return len(self._queued)
+
     def available_kv_cache_bytes(self) -> int:
         return self._kv_cache_bytes
 
@@ -97,12 +109,11 @@ class FakeExecutor:
         self._slots = np.full(num_blocks * block_size, _EMPTY, dtype=np.int64)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
-        future: Future[ModelRunnerOutput] = Future()
-        try:
-            future.set_result(self._run(scheduler_output))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+        step = _FakeStep(self._run_until)
+        self._queued.append((step, scheduler_output))
+        if not self._runs_late:
+            self._run_until(step)
+        return step
 
     @property
     def memory_bytes(self) -> dict[str, int]:
@@ -140,7 +151,8 @@ class FakeExecutor:
         self._failure_callbacks.append(callback)
 
     def fail(self) -> None:
-        """Tell whoever asked that no more steps can be run."""
+        """Run no more steps, not even those in flight, and tell whoever asked. May be called by ``on_step``."""
+        self._has_failed = True
         callbacks, self._failure_callbacks = self._failure_callbacks, []
         for callback in callbacks:
             callback()
@@ -148,12 +160,22 @@ class FakeExecutor:
     def shutdown(self) -> None:
         self._requests.clear()
 
+    def _run_until(self, last: "_FakeStep") -> None:
+        while not last.done():
+            step, scheduled = self._queued.popleft()
+            try:
+                step.set_result(self._run(scheduled))
+            except Exception as error:
+                step.set_exception(error)
+
     def _run(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
         if self.asleep_parts and scheduled.num_scheduled_tokens:
             raise FakeExecutorError(f"tokens to compute, but asleep are {', '.join(sorted(self.asleep_parts))}")
         self._num_steps += 1
         if self._on_step is not None:
             self._on_step(self._num_steps)
+        if self._has_failed:
+            raise FakeExecutorError(f"step {self._num_steps}: the executor has failed")
         self._update_requests(scheduled)
         result = ModelRunnerOutput()
         for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
@@ -213,6 +235,18 @@ class FakeExecutor:
             result.num_nans_in_logits[request.request_id] = self._model_info.vocab_size
         if request.request_id in self._masked_request_ids and num_output_tokens >= len(script):
             result.no_possible_token.add(request.request_id)
+
+
+class _FakeStep(Future[ModelRunnerOutput]):
+    """The result of a step, which runs by then at the latest."""
+
+    def __init__(self, run_until: "Callable[[_FakeStep], None]") -> None:
+        super().__init__()
+        self._run_until = run_until
+
+    def result(self, timeout: float | None = None) -> ModelRunnerOutput:
+        self._run_until(self)
+        return super().result(timeout)
 
 
 class _FakeRequest:

@@ -1,9 +1,17 @@
-"""An executor that runs the model in the core's own process, on the busy-loop thread."""
+"""An executor that runs the model in the core's own process.
+
+    busy loop      load, initialize_kv_cache ─ execute_model … Future.result ─ sleep, wake_up ─ shutdown
+    model thread                                  └─▶ ModelRunner.execute ──▲
+
+While steps are in flight the model runner belongs to the model thread, and so does the profiler, always: it records the
+thread that it was started on. Torch lets go of the interpreter while it computes, so the busy loop makes the next step
+meanwhile.
+"""
 
 import functools
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +31,12 @@ _MAX_KV_CACHE_BYTES = 4 << 30
 
 
 class InProcessExecutor:
-    """A step has run when ``execute_model`` returns; what it raised is in the future.
+    """Steps run one after the other; what one raised is in its future.
 
     ``load`` is called now, and again whenever the weights wake up. ``num_sharing`` executors share this host.
     """
+
+    max_concurrent_batches = 2
 
     def __init__(self, load: Callable[[], Model], profiler: Profiler, num_sharing: int = 1) -> None:
         self._load = load
@@ -36,6 +46,8 @@ class InProcessExecutor:
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
         self._kv_cache_shape = (0, 0)
+        # How many threads torch uses is, in part, each thread's own affair.
+        self._model_thread = ThreadPoolExecutor(1, "model", initializer=use_available_cpus)
 
     @classmethod
     def load(cls, config: ModelConfig, profile_dir: Path | None = None) -> "InProcessExecutor":
@@ -76,13 +88,7 @@ class InProcessExecutor:
         self._running.initialize_kv_cache(num_blocks, block_size)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
-        future: Future[ModelRunnerOutput] = Future()
-        try:
-            with self._profiler.step():
-                future.set_result(self._running.execute(scheduler_output))
-        except Exception as exc:
-            future.set_exception(exc)
-        return future
+        return self._model_thread.submit(self._execute, scheduler_output)
 
     def sleep(self) -> None:
         freed, device = self.memory_bytes, self._device
@@ -99,10 +105,10 @@ class InProcessExecutor:
         logger.info("awake: %s", ", ".join(part for part in MEMORY_PARTS if part not in self.asleep_parts) or "nothing")
 
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
-        self._profiler.start(prefix, num_skipped, max_steps)
+        self._model_thread.submit(self._profiler.start, prefix, num_skipped, max_steps).result()
 
     def stop_profile(self) -> None:
-        self._profiler.stop()
+        self._model_thread.submit(self._profiler.stop).result()
 
     def collective_rpc(
         self,
@@ -117,8 +123,15 @@ class InProcessExecutor:
         """There is no other process that could fail; a failing step says so in its future."""
 
     def shutdown(self) -> None:
-        self._profiler.close()
+        """Waits for the steps in flight."""
+        if self._runner is not None:
+            self._model_thread.submit(self._profiler.close).result()
+            self._model_thread.shutdown()
         self._runner = None
+
+    def _execute(self, work: SchedulerOutput) -> ModelRunnerOutput:
+        with self._profiler.step():
+            return self._running.execute(work)
 
     @property
     def _running(self) -> ModelRunner:

@@ -89,6 +89,11 @@ class Executor(Protocol):
     @property
     def model_info(self) -> ModelInfo: ...
 
+    @property
+    def max_concurrent_batches(self) -> int:
+        """How many steps it takes at once, at least 1: those behind the one that runs wait for their turn."""
+        ...
+
     def available_kv_cache_bytes(self) -> int:
         """Memory that the KV cache may take now that the model is loaded, in bytes."""
         ...
@@ -138,7 +143,10 @@ class Executor(Protocol):
         ...
 
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """Call ``callback``, from any thread and at most once, when the executor can no longer run steps."""
+        """Call ``callback``, from any thread and at most once, when the executor can no longer run steps.
+
+        The steps in flight then end too, with an exception: nobody waits for them in vain.
+        """
         ...
 
     def shutdown(self) -> None:

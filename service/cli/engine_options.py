@@ -18,6 +18,11 @@ _ENGINE_OPTIONS = [
         default=512,
         help="Most tokens computed in one step, prefill and decode together.",
     ),
+    click.option(
+        "--async-scheduling/--no-async-scheduling",
+        default=True,
+        help="Whether the next step is scheduled while one runs.",
+    ),
     click.option("--block-size", type=_AT_LEAST_ONE, default=16, help="Tokens in one block of the KV cache."),
     click.option(
         "--kv-cache-memory",
@@ -73,6 +78,7 @@ CORE_KEYS = (
     "max-model-len",
     "max-num-seqs",
     "max-num-batched-tokens",
+    "async-scheduling",
     "block-size",
     "kv-cache-memory",
     "enable-prefix-caching",

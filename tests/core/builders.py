@@ -49,6 +49,7 @@ def make_engine(
     max_num_batched_tokens: int = 64,
     max_model_len: int = 64,
     enable_prefix_caching: bool = True,
+    async_scheduling: bool = False,
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
 ) -> EngineCore:
@@ -56,7 +57,7 @@ def make_engine(
     return EngineCore(
         executor or FakeExecutor(),
         CacheConfig(block_size, memory, enable_prefix_caching),
-        SchedulerConfig(max_num_seqs, max_num_batched_tokens),
+        SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling),
         max_model_len,
         kv_events=kv_events,
     )

@@ -53,11 +53,11 @@ def test_growth_adds_a_block_only_when_one_is_full() -> None:
     cache = make_cache(num_blocks=3)
     request = make_request(prompt=range(3))
     assert cache.admit(request)
-    request.num_computed_tokens = 3
+    request.num_scheduled_tokens = 3
     assert cache.grow(request, 1) == []
-    request.num_computed_tokens = 4
+    request.num_scheduled_tokens = 4
     assert cache.grow(request, 1) == [2]
-    request.num_computed_tokens = 8
+    request.num_scheduled_tokens = 8
     assert cache.grow(request, 1) is None
     assert len(request.blocks) == 2
 

@@ -85,6 +85,7 @@ def test_prompts_are_scored_as_in_the_reference_with_a_warm_prefix_cache(server:
     [
         pytest.param(["--no-enable-prefix-caching"], id="without prefix caching"),
         pytest.param(["--max-num-batched-tokens", "64"], id="chunked prefill"),
+        pytest.param(["--no-async-scheduling"], id="one step at a time"),
     ],
 )
 def test_all_cases_at_once_give_their_tokens(flags: list[str]) -> None:

@@ -1,0 +1,57 @@
+"""One step as the scheduler makes it: work for the executor, and whom the result is for."""
+
+from typing import NamedTuple
+
+from core.executor.interface import CachedRequest, NewRequest, SchedulerOutput
+from core.request import Request
+
+
+class Share(NamedTuple):
+    """What a step computes of one request. ``num_preemptions``: how often that had lost its blocks by then."""
+
+    request: Request
+    num_tokens: int
+    num_preemptions: int
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the request has ended or lost its blocks since: what the step gives it is for nobody."""
+        return not self.request.is_running or self.request.num_preemptions != self.num_preemptions
+
+
+class Step:
+    """The scheduler fills it, with at most ``budget`` tokens. Once started it does not change any more."""
+
+    def __init__(self, budget: int) -> None:
+        self.work = SchedulerOutput([], [], {}, [])
+        self.shares: list[Share] = []
+        self.budget = budget
+
+    def __repr__(self) -> str:
+        return f"Step({self.work.num_scheduled_tokens}, {self.budget} tokens left)"
+
+    def begin(self, request: Request) -> None:
+        """Compute the first tokens of a request that the executor does not know."""
+        new = NewRequest(
+            request_id=request.request_id,
+            token_ids=request.token_ids.copy(),
+            num_prompt_tokens=request.num_prompt_tokens,
+            sampling_params=request.sampling_params,
+            seed=request.seed,
+            block_ids=[block.block_id for block in request.blocks],
+            num_computed_tokens=request.num_scheduled_tokens,
+            embeds=request.embeds,
+        )
+        self.work.new_requests.append(new)
+        self._compute(request, min(request.num_due_tokens, self.budget))
+
+    def go_on(self, request: Request, num_tokens: int, new_block_ids: list[int]) -> None:
+        """Compute ``num_tokens`` more of a request that the executor knows."""
+        self.work.cached_requests.append(CachedRequest(request.request_id, new_block_ids, request.num_scheduled_tokens))
+        self._compute(request, num_tokens)
+
+    def _compute(self, request: Request, num_tokens: int) -> None:
+        self.work.num_scheduled_tokens[request.request_id] = num_tokens
+        self.shares.append(Share(request, num_tokens, request.num_preemptions))
+        self.budget -= num_tokens
+        request.num_scheduled_tokens += num_tokens

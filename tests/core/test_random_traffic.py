@@ -1,0 +1,169 @@
+"""Whatever comes and goes, in whatever order: every request gets its own tokens, ends once, and nothing leaks.
+
+One step at a time, and with the next step scheduled while one runs: then a step runs either as early as possible, when
+it is started, or as late as possible, when it is waited for. What can happen in between lies between these two.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from core.executor.fake import FakeExecutor
+from tests.core.builders import add, expected_tokens, flatten, make_engine, step
+
+
+class RandomTraffic(RuleBasedStateMachine):
+    """Up to four requests at once in a pool of eight blocks, so that they keep taking blocks from each other."""
+
+    prompts: dict[str, Sequence[int]]
+    async_scheduling = False
+    runs_late = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.executor = FakeExecutor(on_step=self.abort_in_step, runs_late=self.runs_late)
+        self.engine = make_engine(
+            num_blocks=9,
+            max_num_seqs=4,
+            max_num_batched_tokens=7,
+            max_model_len=32,
+            async_scheduling=self.async_scheduling,
+            executor=self.executor,
+        )
+        self.prompts = {}
+        self.received: dict[str, list[int]] = {}
+        self.ended: set[str] = set()
+        self.to_abort: list[str] = []
+        self.pauses: list[Future[None]] = []
+
+    def abort_in_step(self, _number: int) -> None:
+        self.engine.aborts_queue.put(self.to_abort)
+        self.ended.update(self.engine.scheduler.requests.keys() & self.to_abort)
+        self.to_abort = []
+
+    # Prompts of few different tokens share prefixes; lengths lie around multiples of the block size. A stop token makes
+    # some end earlier than the scheduler can know.
+    @rule(
+        prompt=st.lists(st.integers(1, 2), min_size=1, max_size=25),
+        max_tokens=st.integers(1, 20),
+        stops_after=st.integers(0, 19),
+    )
+    def add(self, prompt: list[int], max_tokens: int, stops_after: int) -> None:
+        request_id = f"r{len(self.prompts)}"
+        self.prompts[request_id] = prompt
+        self.received[request_id] = []
+        stop_token_id = expected_tokens(prompt, stops_after + 1)[-1]
+        add(self.engine, request_id, prompt, max_tokens=max_tokens, stop_token_ids=[stop_token_id])
+
+    @rule(count=st.integers(1, 8))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            for request_id, output in flatten([self.engine.step()[0]]).items():
+                assert request_id not in self.ended
+                self.received[request_id] += output.new_token_ids
+                if output.finished:
+                    self.ended.add(request_id)
+
+    @precondition(lambda self: self.engine.scheduler.requests)
+    @rule(data=st.data(), in_step=st.booleans())
+    def abort(self, data: st.DataObject, in_step: bool) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.engine.scheduler.requests)))
+        if in_step:
+            self.to_abort.append(request_id)
+            self.step(1)
+        else:
+            self.engine.abort_requests([request_id])
+            self.ended.add(request_id)
+
+    @rule()
+    def reset(self) -> None:
+        assert self.engine.scheduler.reset_prefix_cache(reset_running_requests=True)
+
+    @rule(mode=st.sampled_from(["abort", "wait", "keep"]), clear_cache=st.booleans())
+    def pause(self, mode: str, clear_cache: bool) -> None:
+        self.pauses.append(self.engine.call_utility("pause_scheduler", [mode, clear_cache]))
+
+    @rule()
+    def resume(self) -> None:
+        self.engine.call_utility("resume_scheduler", [])
+
+    @invariant()
+    def nothing_leaks(self) -> None:
+        self.engine.check_integrity()
+
+    @invariant()
+    def every_token_is_right(self) -> None:
+        for request_id, tokens in self.received.items():
+            assert tokens == expected_tokens(self.prompts[request_id], len(tokens))
+
+    def teardown(self) -> None:
+        self.to_abort = []
+        self.resume()
+        for _ in range(len(self.prompts) * 100):
+            self.step(1)
+        self.step(1)
+        assert self.ended == set(self.prompts)
+        assert all(pause.done() for pause in self.pauses)
+        assert self.engine.scheduler.kv_cache.is_unused
+        assert not self.engine.has_requests()
+        assert self.executor.request_ids == set()
+
+
+class RandomTrafficEarly(RandomTraffic):
+    async_scheduling = True
+
+
+class RandomTrafficLate(RandomTraffic):
+    async_scheduling = True
+    runs_late = True
+
+
+SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestRandomTraffic = RandomTraffic.TestCase
+TestRandomTraffic.settings = SETTINGS
+TestRandomTrafficEarly = RandomTrafficEarly.TestCase
+TestRandomTrafficEarly.settings = SETTINGS
+TestRandomTrafficLate = RandomTrafficLate.TestCase
+TestRandomTrafficLate.settings = SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("async_scheduling", "runs_late"), [(False, False), (True, False), (True, True)], ids=["sync", "early", "late"]
+)
+def test_heavy_traffic_equals_the_serial_run(async_scheduling: bool, runs_late: bool) -> None:
+    """300 requests, a third aborted on the way, some while a step runs, in a pool that preempts all the time."""
+    draw = random.Random(7)
+    executor = FakeExecutor(runs_late=runs_late, on_step=lambda _: abort_some(engine.aborts_queue.put, 0.1))
+    engine = make_engine(
+        num_blocks=20,
+        max_num_seqs=6,
+        max_num_batched_tokens=16,
+        max_model_len=60,
+        async_scheduling=async_scheduling,
+        executor=executor,
+    )
+    prompts = {f"r{i}": [draw.randint(1, 3) for _ in range(draw.randint(1, 30))] for i in range(300)}
+    received: dict[str, list[int]] = {request_id: [] for request_id in prompts}
+    unsent, aborted = list(prompts), set[str]()
+
+    def abort_some(abort: Callable[[list[str]], None], share: float) -> None:
+        if draw.random() < share and engine.scheduler.requests:
+            aborted.add(draw.choice(sorted(engine.scheduler.requests)))
+            abort(sorted(aborted))
+
+    while unsent or engine.has_requests():
+        for request_id in unsent[: draw.randint(0, 3)]:
+            add(engine, unsent.pop(0), prompts[request_id], max_tokens=20)
+        abort_some(engine.abort_requests, 0.1)
+        for request_id, output in step(engine).items():
+            received[request_id] += output.new_token_ids
+    for request_id, tokens in received.items():
+        expected = expected_tokens(prompts[request_id], 20)
+        assert tokens == (expected[: len(tokens)] if request_id in aborted else expected)
+    assert engine.scheduler.num_preemptions > 20
+    assert engine.scheduler.kv_cache.is_unused
