@@ -8,6 +8,8 @@ from core.wire.messages import EngineCoreOutputs, EventType, SchedulerStats
 
 logger = logging.getLogger(__name__)
 
+_MAX_REQUESTS = 2**20
+"""Of one core; those of all cores are added in 32 bits."""
 _MAX_COUNT = 2**32 - 1
 _GAUGES = "num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs"
 _COUNTS = (
@@ -24,7 +26,8 @@ _COUNTS = (
 class EngineStats:
     """The scheduler as last reported, and counts since the start. Written by the reader, read by anyone on the loop.
 
-    Counts are in [0, 2**32 - 1] and ``kv_cache_usage`` in [0, 1]: a core of another version may send what is not.
+    Requests are in [0, 2**20], counts in [0, 2**32 - 1] and ``kv_cache_usage`` in [0, 1]: a core of another version may
+    send what is not.
     """
 
     scheduler: SchedulerStats = field(default_factory=SchedulerStats)
@@ -50,8 +53,8 @@ class EngineStats:
 
     def _make_sensible(self, scheduler: SchedulerStats) -> None:
         """In place. What was not is logged once."""
-        clamped = [_clamp(scheduler, name) for name in _GAUGES]
-        clamped += [_clamp(scheduler.prefix_cache_stats, name) for name in _COUNTS]
+        clamped = [_clamp(scheduler, name, _MAX_REQUESTS) for name in _GAUGES]
+        clamped += [_clamp(scheduler.prefix_cache_stats, name, _MAX_COUNT) for name in _COUNTS]
         usage = scheduler.kv_cache_usage
         scheduler.kv_cache_usage = 0.0 if math.isnan(usage) else min(max(usage, 0.0), 1.0)
         if (any(clamped) or scheduler.kv_cache_usage != usage) and not self.has_been_senseless:
@@ -59,10 +62,10 @@ class EngineStats:
             logger.warning("the core sends statistics that make no sense; they are taken for the nearest that do")
 
 
-def _clamp(stats: object, name: str) -> bool:
+def _clamp(stats: object, name: str, bound: int) -> bool:
     """Whether it had to be."""
     value = getattr(stats, name)
-    if 0 <= value <= _MAX_COUNT:
+    if 0 <= value <= bound:
         return False
-    setattr(stats, name, min(max(value, 0), _MAX_COUNT))
+    setattr(stats, name, min(max(value, 0), bound))
     return True

@@ -10,6 +10,7 @@ from core.wire.sampling_params import Violation
 from service.errors import Internal, InvalidRequest, shown
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
+from service.output_check import fault_of, prompt_fault_of
 from service.sequence import Sequence, SequenceFinish
 from service.token_bytes import UnknownTokenError
 from service.tokenizer import Tokenizer
@@ -85,12 +86,27 @@ class Generation:
             self._check_refused(output.stop_reason)
         child = self._children[output.request_id]
         if output.prefill_stats is not None:
-            child.num_cached_tokens = output.prefill_stats.num_cached_tokens
+            child.num_cached_tokens = self._sensible(output.prefill_stats.num_cached_tokens)
+        fault = self._fault_of(output)
         events: list[Event] = [] if self._started else [self._start(child, output)]
+        if fault is not None:
+            return [*events, self._fail(child, child.sequence.broken_off(), fault)]
         try:
             return events + self._progress(child, output)
         except UnknownTokenError as error:
             return [*events, self._fail(child, child.sequence.broken_off(), error)]
+
+    def _sensible(self, num_cached_tokens: int) -> int:
+        """Of the prompt, whatever the core says."""
+        return min(max(num_cached_tokens, 0), len(self.request.prompt_token_ids))
+
+    def _fault_of(self, output: EngineCoreOutput) -> str | None:
+        if output.finish_reason is FinishReason.ERROR:
+            return None
+        params = self.request.sampling_params
+        if not self._started and (fault := prompt_fault_of(output, params, len(self.request.prompt_token_ids))):
+            return fault
+        return fault_of(output, params)
 
     def _check_refused(self, cause: int | str | None) -> None:
         """Every sequence asks for the same: what the core refuses once it refuses n times."""
