@@ -1,18 +1,19 @@
 """A gateway process of its own, over the tokens of byte_model, with any command for its core, or a core that dials it.
 
-``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S LOAD_TIMEOUT_S ADDRESS CORE...`` is the child; CORE is
-a command, or the one address of the handshake.
+``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S TERMS ADDRESS CORE...`` is the child; TERMS (JSON) are
+those of the cores, CORE is a command, or the one address of the handshake.
 """
 
 import asyncio
+import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -31,7 +32,10 @@ class PythonProcess:
     ``folder`` is its TMPDIR: what it leaves behind lies there.
     """
 
-    def __init__(self, folder: Path, module: str, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, module: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._environment = environment or {}
         self.folder = folder
         self._arguments = ["-m", module, *arguments]
         self._lines: list[str] = []
@@ -92,7 +96,8 @@ class PythonProcess:
             *self._arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": str(self.folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **self._environment}
+            | {"TMPDIR": str(self.folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         self._reading = asyncio.ensure_future(self._read())
         return self
@@ -124,27 +129,46 @@ class GatewayProcess(PythonProcess):
         drain_timeout_s: float = 20,
         load_timeout_s: float = 60,
         address: str = "127.0.0.1:0",
+        ping_timeout_s: float = 600,
+        data_parallel_size: int = 1,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        timeouts = str(drain_timeout_s), str(load_timeout_s)
-        super().__init__(folder, __name__, str(model.path), *timeouts, address, *core)
+        terms = {
+            "load_timeout_s": load_timeout_s,
+            "ping_timeout_s": ping_timeout_s,
+            "data_parallel_size": data_parallel_size,
+        }
+        arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), address, *core
+        super().__init__(folder, __name__, *arguments, environment=environment)
+
+    def cores(self) -> list[psutil.Process]:
+        """Its children, by rank."""
+        return sorted(psutil.Process(self.pid).children(), key=_rank_of)
 
 
-def _main(folder: str, drain_timeout_s: str, load_timeout_s: str, address: str, *core: str) -> int:
+def _rank_of(core: psutil.Process) -> int:
+    title = " ".join(core.cmdline())
+    rank = re.search(r"EngineCore_(?:DP)?([0-9]+)", title)
+    assert rank is not None, title
+    return int(rank[1])
+
+
+def _main(folder: str, drain_timeout_s: str, terms: str, address: str, *core: str) -> int:
     logging.basicConfig(level=logging.INFO)
     return run(
         GatewayConfig(
             ModelFiles("bytes", Path(folder), Path(folder)),
-            _core_config(core, float(load_timeout_s)),
+            _core_config(core, json.loads(terms)),
             ListenConfig((address,), "127.0.0.1:0"),
             LimitsConfig(drain_timeout_s=float(drain_timeout_s)),
         )
     )
 
 
-def _core_config(core: tuple[str, ...], load_timeout_s: float) -> CoreConfig:
+def _core_config(core: tuple[str, ...], terms: dict[str, Any]) -> CoreConfig:
     if core[0].startswith("ipc:"):
-        return CoreConfig(handshake_address=core[0], load_timeout_s=load_timeout_s)
-    return CoreConfig(command=core, load_timeout_s=load_timeout_s)
+        return CoreConfig(handshake_address=core[0], **terms)
+    return CoreConfig(command=core, **terms)
 
 
 if __name__ == "__main__":

@@ -255,3 +255,15 @@ async def test_unusable_init(tmp_path: Path, payload: bytes, words: str) -> None
 def test_identity_is_little_endian() -> None:
     """The identity of a rank is two bytes, the low one first."""
     assert (engine_identity(0), engine_identity(1), engine_identity(258)) == (b"\x00\x00", b"\x01\x00", b"\x02\x01")
+
+
+async def test_an_engine_that_comes_anew(server: HandshakeServer) -> None:
+    """After all are ready a HELLO is told of first and answered then: its place can be prepared."""
+    await asyncio.gather(server.run(PATIENCE_S), asyncio.to_thread(core_life, server.address))
+    successors = server.successors()
+    life = asyncio.ensure_future(asyncio.to_thread(core_life, server.address))
+    assert await asyncio.wait_for(anext(successors), PATIENCE_S) == 0
+    assert not life.done()
+    next_one = asyncio.ensure_future(anext(successors))
+    assert await life == ADDRESSES
+    next_one.cancel()
