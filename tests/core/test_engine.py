@@ -84,6 +84,28 @@ def test_every_client_gets_its_own_message_and_one_of_them_the_statistics() -> N
     assert [message.scheduler_stats is not None for message in outputs.values()] == [True, False]
 
 
+@pytest.mark.parametrize("async_scheduling", [False, True], ids=["sync", "async"])
+def test_the_statistics_follow_what_runs_and_waits(async_scheduling: bool) -> None:
+    """In every message, one at a time: all counts, the lookups of the step, and zero after the last abort."""
+    engine = make_engine(num_blocks=9, max_num_seqs=2, async_scheduling=async_scheduling)
+    for request_id, client_index in (("a", 1), ("b", 2), ("c", 2)):
+        add_for_client(engine, request_id, client_index, max_tokens=3)
+    messages = [engine.step()[0]]
+    engine.abort_requests(["a", "b", "c"])
+    while engine.has_requests():
+        messages.append(engine.step()[0])
+    found = [
+        [(client, message.scheduler_stats) for client, message in step.items() if message.scheduler_stats]
+        for step in messages
+    ]
+    assert [len(stats) for stats in found] == [1] * len(found)
+    (first_client, first), (last_client, last) = found[0][0], found[-1][0]
+    assert (first_client, first.num_running_reqs, first.num_waiting_reqs, first.kv_cache_usage) == (1, 2, 1, 1.0)
+    assert (first.prefix_cache_stats.requests, first.prefix_cache_stats.queries) == (2, 26)
+    assert (last_client, last.num_running_reqs, last.num_waiting_reqs, last.kv_cache_usage) == (0, 0, 0, 0.0)
+    assert all(stats.num_skipped_waiting_reqs == 0 for [(_, stats)] in found)
+
+
 def test_trace_headers_and_logprobs_come_back() -> None:
     """What the front end sent with the request, and what the runner gave for it."""
     engine = make_engine()
