@@ -16,6 +16,7 @@ from core.pauses import Pauses
 from core.scheduler import PauseMode, Scheduler
 from core.sleep import Sleep, WakeTag
 from core.wire.messages import LoRARequest
+from core.wire.version import ResultByVersion
 
 _shortened = reprlib.Repr()
 _shortened.maxstring = _shortened.maxother = 100
@@ -40,6 +41,7 @@ class Utilities:
         "is_scheduler_paused",
         "is_sleeping",
         "list_loras",
+        "pause_generation",
         "pause_scheduler",
         "pin_lora",
         "profile",
@@ -113,6 +115,10 @@ class Utilities:
         """Stop, answered once idle: "abort" everything, "wait" for what runs, or "keep" it frozen."""
         return self._pauses.pause(mode, self._clear_caches if clear_cache else lambda: None)
 
+    def pause_generation(self, mode: PauseMode = "abort", clear_cache: bool = True) -> Future[None]:
+        """``pause_scheduler`` in the words of vLLM 0.33."""
+        return self.pause_scheduler(mode, clear_cache)
+
     def resume_scheduler(self) -> None:
         """Schedule again, unless asleep. Pauses that were not answered yet fail."""
         self._sleep.check_awake()
@@ -122,9 +128,10 @@ class Utilities:
         """Pause; from level 1 on, free the memory of weights and KV cache too. Answered when that is done."""
         return self._sleep.sleep(level, mode)
 
-    def wake_up(self, tags: list[WakeTag] | None = None) -> None:
+    def wake_up(self, tags: list[WakeTag] | None = None) -> ResultByVersion:
         """Take back the memory of ``tags``, None = all; schedule again once nothing is asleep any more."""
         self._sleep.wake_up(tags)
+        return ResultByVersion(in_0_25=None, in_0_33=True)
 
     def is_sleeping(self) -> bool:
         """As vLLM has it, a paused engine counts as asleep."""

@@ -5,6 +5,7 @@
     LoRARequest         [4] tensorizer_config_dict            not there: what follows comes one earlier
     EngineCoreOutput    13 elements, no more                  [9] ec_transfer_params, what follows comes one later
     EngineCoreOutputs   8 elements, no more                   9: weight_version at the end
+    result of wake_up   nothing                               a boolean
     statistics                                                keys more, which 0.25 ignores
     ready response                                            keys more that must be there, which 0.25 ignores
 
@@ -16,7 +17,7 @@ import enum
 import operator
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from core.wire.messages import (
     LoRARequest,
     PrefillStats,
     SchedulerStats,
+    UtilityOutput,
 )
 from core.wire.tensor import Tensor
 
@@ -46,6 +48,13 @@ class WireVersion(enum.Enum):
     def vllm_version(self) -> str:
         """The release that speaks it."""
         return {"0.25": "0.25.1", "0.33": "0.33.0"}[self.value]
+
+
+class ResultByVersion(NamedTuple):
+    """Result of a utility of which the versions expect different ones. Who is not known gets that of 0.25."""
+
+    in_0_25: Any
+    in_0_33: Any
 
 
 _ARRAY_16 = 0xDC
@@ -106,6 +115,8 @@ def shaped_request(request: EngineCoreRequest, version: WireVersion) -> object:
 
 def shaped_outputs(outputs: EngineCoreOutputs, version: WireVersion | None) -> object:
     """``outputs`` as a front end of ``version`` reads it, for the encoder; None: as either does."""
+    if outputs.utility_output is not None:
+        _choose_result(outputs.utility_output, version)
     if version is WireVersion.V0_25:
         return outputs
     shape = _alike if version is None else _output_in_0_33
@@ -127,6 +138,11 @@ def decoder_of_output(version: WireVersion) -> Callable[[Sequence[Frame]], Engin
         return Decoder(EngineCoreOutput).decode
     decoder = Decoder(_EngineCoreOutput33, EngineCoreOutput.__name__)
     return lambda frames: decoder.decode(frames).plain()
+
+
+def _choose_result(answer: UtilityOutput, version: WireVersion | None) -> None:
+    if answer.result is not None and isinstance(result := answer.result[1], ResultByVersion):
+        answer.result = (None, result.in_0_33 if version is WireVersion.V0_33 else result.in_0_25)
 
 
 def _lora_in_0_33(lora: LoRARequest) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from core.engine import EngineCore
 from core.executor.fake import FakeExecutor
 from core.utilities import UtilityError
 from core.wire.messages import FinishReason
+from core.wire.version import ResultByVersion
 from tests.core.builders import add, expected_tokens, make_engine, run_to_end, step, tokens_of
 
 PROMPT = list(range(100, 113))
@@ -39,7 +40,7 @@ def test_memory_goes_and_comes_back(level: int) -> None:
     put_to_sleep(engine, level)
     assert memory_of(engine) == ASLEEP
     assert engine.call_utility("is_sleeping", [])
-    assert engine.call_utility("wake_up", [None]) is None
+    assert engine.call_utility("wake_up", [None]) == ResultByVersion(in_0_25=None, in_0_33=True)
     assert memory_of(engine) == AWAKE
     assert not engine.call_utility("is_sleeping", [])
     add(engine, "after", PROMPT, max_tokens=4)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core.utilities import Utilities, UtilityError
 from core.wire.messages import EngineCoreOutput, FinishReason
+from core.wire.version import ResultByVersion
 from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
 
 PROMPT = list(range(100, 113))
@@ -27,8 +28,8 @@ PROMPT = list(range(100, 113))
         ("is_scheduler_paused", [], False),
         ("list_loras", [], []),
         ("resume_scheduler", [], None),
-        ("wake_up", [None], None),
-        ("wake_up", [], None),
+        ("wake_up", [None], ResultByVersion(in_0_25=None, in_0_33=True)),
+        ("wake_up", [], ResultByVersion(in_0_25=None, in_0_33=True)),
         ("profile", [True, "a"], None),
         ("profile", [True, None, 2, 3, {}], None),
         ("collective_rpc", ["check_health", 5.0, [], {}], [None]),
@@ -67,6 +68,7 @@ def test_nothing_else_can_be_called(method: str) -> None:
         ("collective_rpc", ["check_health", None, [1], {}], "check_health takes no arguments, got 1"),
         ("reset_prefix_cache", ["yes" * 9999], "reset_running_requests must be bool, got 'yes.{90,100}yes'$"),
         ("reset_prefix_cache", ["yes"], "reset_running_requests must be bool, got 'yes'"),
+        ("pause_generation", ["now", True], r"mode must be Literal\['abort', 'wait', 'keep'\], got 'now'"),
         ("pause_scheduler", ["now", True], r"mode must be Literal\['abort', 'wait', 'keep'\], got 'now'"),
     ],
 )

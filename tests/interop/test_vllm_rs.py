@@ -165,10 +165,12 @@ def test_the_core_s_statistics_are_among_the_front_end_s_metrics(front_end: Fron
     assert after["vllm:num_requests_waiting"] == 0
 
 
-def test_the_front_end_s_developer_routes_do_their_work_in_the_core(front_end: FrontEnd, vllm_version: str) -> None:
-    """Sleep and wake-up, pause and resume, the prefix cache's reset: utility calls."""
-    if vllm_version != "0.25.1":
-        pytest.skip(f"vLLM {vllm_version} wants a boolean of wake_up, and calls pause_scheduler pause_generation")
+def test_the_front_end_s_developer_routes_do_their_work_in_the_core(front_end: FrontEnd) -> None:
+    """Sleep and wake-up, pause and resume, the prefix cache's reset: utility calls.
+
+    The versions expect different results of wake_up: a first request tells the core which it is.
+    """
+    _completed(front_end, CAPITAL)
     for route in ("/reset_prefix_cache", "/reset_mm_cache", "/sleep?level=1"):
         front_end.api.post(route)
     assert json.loads(front_end.api.get("/is_sleeping")) == {"is_sleeping": True}

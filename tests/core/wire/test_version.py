@@ -19,8 +19,10 @@ from core.wire.messages import (
     LoRARequest,
     PrefillStats,
     SchedulerStats,
+    UtilityOutput,
 )
 from core.wire.version import (
+    ResultByVersion,
     WireVersion,
     decoder_of_output,
     decoder_of_outputs,
@@ -113,6 +115,14 @@ def test_the_layout_of_both() -> None:
     """For a front end of unknown version an output has 9 elements, and a message 8: 0.25 would refuse more."""
     message = msgspec.msgpack.decode(encoded(full_message(), None))
     assert (len(message), [len(output) for output in message[1]]) == (8, [9, 9])
+
+
+@pytest.mark.parametrize(("version", "result"), [(None, None), (V0_25, None), (V0_33, True)])
+def test_results_that_differ(version: WireVersion | None, result: bool | None) -> None:
+    """Each front end gets the result of a utility that its own version expects."""
+    answer = UtilityOutput(7, result=(None, ResultByVersion(in_0_25=None, in_0_33=True)))
+    message = msgspec.msgpack.decode(encoded(EngineCoreOutputs(utility_output=answer), version))
+    assert message[4] == [7, None, [None, result]]
 
 
 def test_the_tail_of_0_33() -> None:
