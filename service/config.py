@@ -74,17 +74,22 @@ class CoreTerms:
 
 @dataclass(frozen=True)
 class CoreConfig(CoreTerms):
-    """The cores: a ``command`` to start as children, or else a ``handshake_address`` that they will dial."""
+    """The cores: a ``command`` to start as children, or else a ``handshake_address`` that they will dial.
+
+    Both: the command starts one child that brings up cores which dial the address; others may come from elsewhere.
+    """
 
     command: tuple[str, ...] = ()
     handshake_address: str = ""
+    terminate_grace_s: float = 5.0
+    """How long a child may take over SIGTERM before it is killed."""
     tensor_ipc: bool = False
     """Hand large tensors to cores that are children through shared memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.command) == bool(self.handshake_address):
-            raise ValueError("a core needs either a command or a handshake_address")
+        if not self.command and not self.handshake_address:
+            raise ValueError("a core needs a command or a handshake_address")
         if self.handshake_address:
             _check_handshake_address(self.handshake_address)
 
@@ -97,7 +102,13 @@ class CoreConfig(CoreTerms):
 
     @property
     def is_local(self) -> bool:
-        return bool(self.command)
+        """The cores themselves are the children, and dial an address that nobody else knows."""
+        return bool(self.command) and not self.handshake_address
+
+    @property
+    def num_children(self) -> int:
+        """Processes to start: one for each core, or the one that brings them up."""
+        return self.data_parallel_size if self.is_local else int(bool(self.command))
 
 
 @dataclass(frozen=True)

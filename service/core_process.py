@@ -12,9 +12,6 @@ from service.core_log import CoreLog
 
 logger = logging.getLogger(__name__)
 
-_TERMINATE_GRACE_S = 5.0
-"""How long a core may take over SIGTERM before it is killed."""
-
 _OUR_PREFIX = "SLUICEGATE_"
 
 
@@ -26,13 +23,19 @@ class CoreProcess:
     """A core that runs as a child of this process."""
 
     def __init__(
-        self, command: tuple[str, ...], handshake_address: str, rank: int, tensors: socket.socket | None = None
+        self,
+        command: tuple[str, ...],
+        handshake_address: str,
+        rank: int,
+        terminate_grace_s: float,
+        tensors: socket.socket | None = None,
     ) -> None:
         """Start ``command``, with the flags that lead it to its gateway. Raises CoreLoadError if it cannot start.
 
         ``tensors``: the receiver's end of a channel for large tensors, which the process inherits.
         """
         self.rank = rank
+        self._terminate_grace_s = terminate_grace_s
         lifeline, self._held_end = os.pipe()
         self._log = CoreLog()
         flags = (
@@ -81,9 +84,9 @@ class CoreProcess:
         """End the process, by force after a grace time, and reap it."""
         self._process.terminate()
         try:
-            await asyncio.wait_for(self.exited(), _TERMINATE_GRACE_S)
+            await asyncio.wait_for(self.exited(), self._terminate_grace_s)
         except TimeoutError:
-            logger.warning("core %d ignored SIGTERM for %g s: killed", self.pid, _TERMINATE_GRACE_S)
+            logger.warning("core %d ignored SIGTERM for %g s: killed", self.pid, self._terminate_grace_s)
             self._process.kill()
             await self.exited()
         os.close(self._held_end)

@@ -8,6 +8,9 @@
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
             ── a question when it is quiet ──▶   ``Engines.beat``
 
+With an address that others know too the one child is not a core: it brings up those of this machine, which dial the
+address as those of other machines do. See ``service.vllm_engine``.
+
 A core on another machine has no process here: its going is noticed on the connection. If another says HELLO in its
 place before that, it takes over; after it HELLO is not answered, but waits in the core for the next gateway.
 """
@@ -45,8 +48,10 @@ class Supervisor:
 
     @property
     def a_core_has_failed(self) -> bool:
-        """Some core is lost that was not a process of ours that ended well."""
+        """Some core is lost that was not of a process of ours that ended well."""
         well_ended = {process.rank for process in self._processes if process.has_shut_down}
+        if well_ended and not self._config.is_local:
+            return False  # The one process had brought up the others too.
         return any(engine.lost_because and engine.rank not in well_ended for engine in self._engines.all)
 
     async def load(self) -> EngineReadyResponse:
@@ -75,7 +80,7 @@ class Supervisor:
     async def _load(self, server: HandshakeServer) -> EngineReadyResponse:
         if not self._config.is_local:
             logger.info("waiting for a core at %s", server.address)
-        for engine in self._engines.all if self._config.is_local else ():
+        for engine in self._engines.all[: self._config.num_children]:
             process = self._start_process(engine, server.address)
             self._processes.append(process)
             logger.info("core started, pid %d", process.pid)
@@ -83,15 +88,15 @@ class Supervisor:
         return await self._unless_lost(self._introduction(server))
 
     def _start_process(self, engine: Engine, handshake_address: str) -> CoreProcess:
-        command = self._config.command
+        start = self._config.command, handshake_address, engine.rank, self._config.terminate_grace_s
         if not self._config.tensor_ipc:
-            return CoreProcess(command, handshake_address, engine.rank)
+            return CoreProcess(*start)
         sender_end, receiver_end = tensor_channel()
         sender = TensorSender(sender_end)
         self._resources.callback(sender.close)
         engine.encoder = Encoder(sender)
         with receiver_end:
-            return CoreProcess(command, handshake_address, engine.rank, receiver_end)
+            return CoreProcess(*start, receiver_end)
 
     async def _introduction(self, server: HandshakeServer) -> EngineReadyResponse:
         timeout_s = self._config.load_timeout_s

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from core.wire.version import WireVersion
-from service.cli.configurable import configurable
+from service.cli.configurable import configurable, key_of
 from service.cli.engine_options import engine_options, spelled
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
-from service.cli.model_argument import model_argument, resolve_for_core
+from service.cli.model_argument import model_argument, resolve_for_core, resolve_or_fail
+from service.cli.vllm_options import CORE_OUTLASTS_DRAIN_S, VllmSettings, vllm_options
 from service.server import run
-
-_CORE_OUTLASTS_DRAIN_S = 10.0
-"""A service manager signals the core too: it is the gateway that ends the drain."""
 
 
 @configurable
@@ -28,18 +27,38 @@ _CORE_OUTLASTS_DRAIN_S = 10.0
     help="How prompt embeddings from 1 MiB on reach the core: with their message, or through shared memory.",
 )
 @engine_options
-def serve(model: str, settings: GatewaySettings, tensor_ipc: str, **engine_flags: Any) -> None:
+@vllm_options
+def serve(
+    model: str, settings: GatewaySettings, tensor_ipc: str, vllm: VllmSettings | None, **engine_flags: Any
+) -> None:
     """Serve MODEL: a folder, a .gguf file, a hub id or a name of `sluicegate pull`.
 
     Starts a gateway and its cores, which share the machine. SIGTERM or Ctrl-C drains: running requests finish, then
     the exit code is 0.
+
+    With --engine vllm the cores are vLLM's, started from --engine-python; what follows -- are options of `vllm serve`.
+    Cores of other hosts that dial --handshake-address join them: `vllm serve MODEL --headless` with the same
+    --data-parallel-size, a --data-parallel-start-rank, --data-parallel-address and --data-parallel-rpc-port.
     """
-    files = resolve_for_core(model)
     with usage_errors():
-        command = core_command(files.path, settings, engine_flags)
-        core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
+        if vllm is None:
+            files = resolve_for_core(model)
+            command = core_command(files.path, settings, engine_flags)
+            core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
+        else:
+            _refuse(["tensor_ipc", *engine_flags], "a flag of our own engine; give vLLM's own after --")
+            files = resolve_or_fail(model)
+            core = vllm.core_config(files.path, settings)
         config = settings.config_for(files, core)
     sys.exit(run(config))
+
+
+def _refuse(names: list[str], why: str) -> None:
+    """Flags that the command line has; what the environment or a file says may be meant for another command."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{key_of(parameter)} is {why}")
 
 
 def core_command(model_path: Path, settings: GatewaySettings, engine_flags: dict[str, Any]) -> tuple[str, ...]:
@@ -47,7 +66,7 @@ def core_command(model_path: Path, settings: GatewaySettings, engine_flags: dict
     flags = {
         "max_model_len": settings.max_model_len,
         "data_parallel_size_local": settings.core.data_parallel_size,
-        "shutdown_timeout": settings.limits.drain_timeout_s + _CORE_OUTLASTS_DRAIN_S,
+        "shutdown_timeout": settings.limits.drain_timeout_s + CORE_OUTLASTS_DRAIN_S,
         "wire_version": WireVersion.V0_25.value,
         "log_level": settings.log_level,
         "log_format": settings.log_format,

@@ -24,7 +24,12 @@ START_TIMEOUT_S = 1500.0
 """Three cold imports and a warm-up; minutes, on two cores."""
 MAX_MODEL_LEN = 1024
 _TORCH = "torch==2.11.0"
-_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 def interpreter() -> Path:
@@ -41,7 +46,7 @@ def interpreter() -> Path:
 @contextmanager
 def headless_core(python: Path, model: Path, port: int, *options: str) -> Iterator[Program]:
     """vLLM's own core, dialling the front end that listens at ``port``."""
-    with Program([*_serve(python, model, port), "--headless", "--enforce-eager", *options], _ENVIRONMENT) as program:
+    with Program([*_serve(python, model, port), "--headless", "--enforce-eager", *options], ENVIRONMENT) as program:
         yield program
 
 
@@ -50,7 +55,7 @@ def front_end(python: Path) -> Iterator[tuple[Program, OpenAIApi, list[str]]]:
     """vLLM's own front end without a core; last, the options with which one dials it."""
     port, handshake_port = free_port(), free_port()
     command = [*_serve(python, SMOLLM2_FOLDER, handshake_port), "--data-parallel-size-local", "0"]
-    with Program([*command, "--port", str(port), "--served-model-name", MODEL], _ENVIRONMENT) as program:
+    with Program([*command, "--port", str(port), "--served-model-name", MODEL], ENVIRONMENT) as program:
         yield program, OpenAIApi(port, MODEL), _dial(handshake_port)
 
 

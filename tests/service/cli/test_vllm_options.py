@@ -1,0 +1,68 @@
+"""What `serve` says to vLLM, and what it refuses to."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from service.cli.gateway_options import GatewaySettings
+from service.cli.serve import serve
+from service.cli.vllm_options import VllmSettings
+from service.config import CoreTerms, LimitsConfig, ListenConfig
+from service.vllm_engine import engine_command
+
+
+def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
+    """So that the user has the last word."""
+    settings = GatewaySettings(
+        listen=ListenConfig(),
+        limits=LimitsConfig(drain_timeout_s=30),
+        served_model_name=None,
+        max_model_len=64,
+        core=CoreTerms(data_parallel_size=2),
+        log_level="debug",
+        log_format="json",
+    )
+    config = VllmSettings(Path("/v/python"), "tcp://10.0.0.1:5", ("--dtype", "half")).core_config(Path("/m"), settings)
+    assert (config.is_local, config.num_children, config.handshake_address) == (False, 1, "tcp://10.0.0.1:5")
+    assert config.command[3:] == (
+        "service.vllm_engine",
+        "--engine-python=/v/python",
+        "--model=/m",
+        "--log-level=debug",
+        "--log-format=json",
+        "--engine-option=--data-parallel-size=2",
+        "--engine-option=--shutdown-timeout=40",
+        "--engine-option=--max-model-len=64",
+        "--engine-option=--dtype",
+        "--engine-option=half",
+    )
+
+
+@pytest.mark.parametrize(("address", "host"), [("tcp://10.0.0.1:5", "10.0.0.1"), ("tcp://[::1]:5", "::1")])
+def test_vllm_s_own_command_line(address: str, host: str) -> None:
+    """Engines without a front end, which dial the gateway."""
+    assert engine_command("/v/python", "/m", address, ["--x"]) == [
+        *("/v/python", "-m", "vllm.entrypoints.cli.main", "serve", "/m", "--headless"),
+        *("--data-parallel-address", host, "--data-parallel-rpc-port", "5", "--x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--engine", "vllm"], "--engine vllm needs --engine-python"),
+        (["--", "--tp", "2"], "only --engine vllm takes more arguments, got --tp 2"),
+        (["--engine", "vllm", "--engine-python", "/no/such"], "'/no/such' does not exist"),
+        (["--engine", "vllm", "--engine-python", "/bin/sh", "--dtype", "half"], "--dtype is a flag of our own engine"),
+        (
+            ["--engine", "vllm", "--engine-python", "/bin/sh", "--handshake-address", "ipc:///x"],
+            "handshake_address must be tcp://HOST:PORT for vLLM, got 'ipc:///x'",
+        ),
+    ],
+)
+def test_refused(arguments: list[str], message: str) -> None:
+    """With what is wrong, before anything is fetched or started."""
+    result = CliRunner().invoke(serve, ["smollm2-135m", *arguments])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
