@@ -32,7 +32,10 @@ LOAD_GRACE_S = 3.0
 ORPHAN_GRACE_S = 5.0
 """A core whose gateway is dead outlives it no longer than this, whatever it is doing."""
 CLEANUP_GRACE_S = 10.0
-"""Time for cleaning up: longer than the output sockets linger."""
+"""Time for cleaning up: longer than the output sockets linger.
+
+Also for the step that is running when the signal comes, or the wait for another rank in it, to end.
+"""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -123,6 +126,7 @@ class ShutdownWatcher:
         self._shutdown = shutdown
         self._wake = wake
         self._lifeline_fd = lifeline_fd
+        self._has_limited_the_step = False
         # Python runs handlers on the main thread, between two bytecodes; this pipe tells of a signal at once.
         self._signals, self._signals_in = socket.socketpair()
         self._signals_in.setblocking(False)
@@ -150,6 +154,10 @@ class ShutdownWatcher:
         self._signals.recv(64)
         if not self._shutdown.has_served:
             exit_by_force_after(LOAD_GRACE_S, unless=lambda: self._shutdown.has_served)
+        elif not self._has_limited_the_step:
+            self._has_limited_the_step = True
+            limit_s = self._shutdown.timeout_s + CLEANUP_GRACE_S
+            exit_by_force_after(limit_s, unless=lambda: self._shutdown.state is ShutdownState.SHUTTING_DOWN)
         self._wake()
 
     def _on_lifeline(self, selector: selectors.BaseSelector) -> None:

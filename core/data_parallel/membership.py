@@ -4,6 +4,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
+import setproctitle
+
 from core.data_parallel.lockstep_loop import Group
 from core.data_parallel.rank_group import RankGroup
 from core.data_parallel.waves import EngineWave
@@ -23,6 +25,7 @@ def joined_group(engine: Engine, init: EngineInit, rank: int) -> Iterator[Group 
         yield None
         return
     ranks = _join(init.parallel_config, rank)
+    setproctitle.setproctitle(f"sluicegate: EngineCore_DP{rank}")
     try:
         yield Group(engine.lockstep, ranks, EngineWave(), init.addresses.coordinator_output is not None)
     finally:

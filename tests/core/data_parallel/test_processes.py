@@ -87,6 +87,8 @@ def test_life_of_a_pair(pair: Pair) -> None:
     """They say what they are, complete requests at each rank in wave after wave, rest, and end well when told to."""
     stats_address = pair.coordinator.addresses["frontend_stats_publish_address"]
     assert [(r.data_parallel_size, r.dp_stats_address) for r in pair.responses] == [(2, stats_address)] * 2
+    titles = [psutil.Process(core.process.pid).cmdline()[0] for core in pair.cores]
+    assert titles == ["sluicegate: EngineCore_DP0", "sluicegate: EngineCore_DP1"]
     for number in range(10):
         for front_end in pair.front_ends[: 1 + number % 2]:
             front_end.add(f"r{number}")
@@ -109,6 +111,17 @@ def test_rank_that_is_killed(pair: Pair) -> None:
     pair.front_ends[0].receive_dead()
     assert pair.cores[0].wait() == 1
     assert "the ranks cannot agree" in pair.cores[0].log
+    os.close(pair.coordinator.lifeline)
+
+
+def test_rank_that_is_stopped(pair: Pair) -> None:
+    """A rank that waits for one that is there but does nothing goes down all the same when it is told to."""
+    pair.cores[1].process.send_signal(signal.SIGSTOP)
+    pair.front_ends[0].add("r", max_tokens=10)
+    pair.front_ends[0].receive_until_finished("r")
+    pair.cores[0].terminate()
+    assert pair.cores[0].wait() == 1
+    assert "exiting by force" in pair.cores[0].log
     os.close(pair.coordinator.lifeline)
 
 
