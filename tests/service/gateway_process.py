@@ -143,14 +143,7 @@ class GatewayProcess(PythonProcess):
 
     def cores(self) -> list[psutil.Process]:
         """Its children, by rank."""
-        return sorted(psutil.Process(self.pid).children(), key=_rank_of)
-
-
-def _rank_of(core: psutil.Process) -> int:
-    title = " ".join(core.cmdline())
-    rank = re.search(r"EngineCore_(?:DP)?([0-9]+)", title)
-    assert rank is not None, title
-    return int(rank[1])
+        return [psutil.Process(int(pid)) for pid in re.findall(r"core started, pid ([0-9]+)", self.log)]
 
 
 def _main(folder: str, drain_timeout_s: str, terms: str, address: str, *core: str) -> int:
