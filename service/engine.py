@@ -91,8 +91,8 @@ def checked(response: EngineReadyResponse) -> EngineReadyResponse:
 
 def combined(responses: Sequence[EngineReadyResponse]) -> EngineReadyResponse:
     """What cores say of themselves, as if they were one: memories are added, of limits the lowest counts."""
-    if len(responses) == 1:
-        return responses[0]
+    if len(responses) == 1:  # which may be of a larger group that others serve
+        return msgspec.structs.replace(responses[0], data_parallel_size=1)
     sizes = [response.kv_cache_size_tokens or response.num_gpu_blocks * response.block_size for response in responses]
     return msgspec.structs.replace(
         responses[0],

@@ -68,7 +68,8 @@ class Supervisor:
         try:
             response = await self._load(server)
         except HandshakeError as error:
-            raise CoreLoadError(f"the core failed to load and is ended: {error}") from error
+            outcome = "failed to load and is ended" if self._processes else "failed to load"
+            raise CoreLoadError(f"the core {outcome}: {error}") from error
         self._watch(server)
         return response
 

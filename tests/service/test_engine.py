@@ -15,7 +15,7 @@ def test_together() -> None:
     together = combined([READY, small])
     assert (together.max_model_len, together.num_gpu_blocks, together.data_parallel_size) == (512, 151, 2)
     assert together.kv_cache_size_tokens == 101 * 16 + 700
-    assert combined([small]) == small
+    assert combined([msgspec.structs.replace(small, data_parallel_size=4)]) == small
 
 
 def test_cached_tokens() -> None:

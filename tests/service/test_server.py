@@ -210,6 +210,15 @@ async def test_core_that_fails_to_load(byte_model: ModelFiles, short_folder: Pat
         assert gateway.leftovers() == []
 
 
+async def test_core_that_aborts_while_loading(byte_model: ModelFiles, short_folder: Path) -> None:
+    """Native code takes no time to say goodbye; the gateway ends at once, and names the signal."""
+    command = [sys.executable, "-c", "import os; os.abort()"]
+    async with GatewayProcess(byte_model, short_folder, command, load_timeout_s=3600) as gateway:
+        assert await gateway.exit_code() == 1
+        assert "failed to load: its process" in gateway.log
+        assert "ended with signal 6" in gateway.log
+
+
 async def test_core_command_that_does_not_exist(byte_model: ModelFiles, short_folder: Path) -> None:
     """A core that cannot even be started is named, and ends the gateway."""
     async with GatewayProcess(byte_model, short_folder, ["/nowhere/core"]) as gateway:
@@ -226,7 +235,7 @@ async def test_core_that_never_is_ready(byte_model: ModelFiles, short_folder: Pa
         await gateway.until_logged("core started")
         core = gateway.core()
         assert await gateway.exit_code() == 1
-        assert "not ready within 3 s" in gateway.log
+        assert "the core failed to load and is ended: not ready within 3 s" in gateway.log
         assert_gone(core)
 
 

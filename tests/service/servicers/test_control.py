@@ -62,6 +62,9 @@ async def test_load(control: ControlServiceStub, inference: InferenceServiceStub
     load = (await control.GetLoad(pb.GetLoadRequest())).load
     assert (load.num_running, load.num_waiting, load.num_requests, load.kv_cache_usage) == (1, 2, 1, 0.5)
     assert (load.num_prefix_cache_queries, load.num_prefix_cache_hits, load.num_kv_blocks) == (10, 4, 101)
+    (rank,) = load.ranks
+    assert (rank.rank, rank.num_running, rank.num_waiting, rank.num_sequences) == (0, 1, 2, 1)
+    assert (rank.kv_cache_usage, rank.num_kv_blocks, rank.is_answering) == (0.5, 101, True)
     stream.cancel()
 
 
