@@ -26,20 +26,22 @@ from service.logs import configure_logging
 
 logger = logging.getLogger(__name__)
 
-TERMINATE_GRACE_S = 20.0
-"""How long the engine may take over SIGTERM."""
-ORPHAN_GRACE_S = 5.0
-"""The same when the gateway is gone: nobody is left to finish anything for."""
+_ORPHAN_GRACE_S = 5.0
+"""How long the engine may take when the gateway is gone: nobody is left to finish anything for."""
 _VLLM_SERVE = ("-m", "vllm.entrypoints.cli.main", "serve")
 _SIGNAL_EXIT_CODE = 128
 """And the number of the signal: the exit code of who ended by one, as shells have it."""
 
 
 class VllmEngine:
-    """``command`` in a process group of its own. ``lifeline_fd``: read end of a pipe that ends with the gateway."""
+    """``command`` in a process group of its own. ``lifeline_fd``: read end of a pipe that ends with the gateway.
 
-    def __init__(self, command: Sequence[str], lifeline_fd: int) -> None:
+    ``terminate_grace_s``: how long it may take over SIGTERM.
+    """
+
+    def __init__(self, command: Sequence[str], lifeline_fd: int, terminate_grace_s: float) -> None:
         """Start it. Raises OSError if that fails."""
+        self._terminate_grace_s = terminate_grace_s
         self._deadline = math.inf
         self._lifeline_fd = lifeline_fd
         self._signals = _signal_pipe()
@@ -67,13 +69,13 @@ class VllmEngine:
 
     def _on_signal(self) -> None:
         self._signals.recv(64)
-        self._terminate_within(TERMINATE_GRACE_S)
+        self._terminate_within(self._terminate_grace_s)
 
     def _on_lifeline(self) -> None:
         if not os.read(self._lifeline_fd, 64):
             self._sources.remove(self._lifeline_fd)
             logger.warning("the gateway is gone: ending vLLM")
-            self._terminate_within(ORPHAN_GRACE_S)
+            self._terminate_within(min(_ORPHAN_GRACE_S, self._terminate_grace_s))
 
     def _terminate_within(self, seconds: float) -> None:
         self._process.terminate()
@@ -112,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging(flags.log_level, flags.log_format)
     try:
         command = engine_command(flags.engine_python, flags.model, flags.handshake_address, flags.engine_option)
-        exit_code = VllmEngine(command, flags.lifeline_fd).run()
+        exit_code = VllmEngine(command, flags.lifeline_fd, flags.terminate_grace_s).run()
     except OSError as error:
         logger.error("exiting: cannot start vLLM: %s", error)
         return 1
@@ -129,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine-option", action="append", default=[], help="a word of vLLM's command line")
     parser.add_argument("--handshake-address", required=True, help="tcp://HOST:PORT")
     parser.add_argument("--lifeline-fd", type=int, required=True)
+    parser.add_argument("--terminate-grace-s", type=float, required=True, help="until SIGKILL follows SIGTERM")
     parser.add_argument("--local", action="store_true", help="what every child is told, and vLLM is not")
     parser.add_argument("--data-parallel-rank", help="the same")
     parser.add_argument("--log-level", default="info")

@@ -15,8 +15,10 @@ from service.config import CoreConfig
 
 CORE_OUTLASTS_DRAIN_S = 10.0
 """A service manager signals the core too: it is the gateway that ends the drain."""
-_TERMINATE_GRACE_S = 30.0
-"""More than ``service.vllm_engine`` takes to end vLLM by force."""
+_TERMINATE_GRACE_S = 20.0
+"""How long vLLM may take over SIGTERM."""
+_FORCE_S = 10.0
+"""What ``service.vllm_engine`` may take longer, to end it by force."""
 _ANY_PORT_HERE = "tcp://127.0.0.1:0"
 
 _OPTIONS = [
@@ -56,11 +58,12 @@ class VllmSettings:
         return settings.core_config(
             command=(sys.executable, "-P", "-m", "service.vllm_engine", *self._flags(model, settings)),
             handshake_address=self.handshake_address,
-            terminate_grace_s=_TERMINATE_GRACE_S,
+            terminate_grace_s=_TERMINATE_GRACE_S + _FORCE_S,
         )
 
     def _flags(self, model: Path, settings: GatewaySettings) -> Iterator[str]:
         yield from (f"--engine-python={self.python}", f"--model={model}")
+        yield f"--terminate-grace-s={_TERMINATE_GRACE_S:g}"
         yield from (f"--log-level={settings.log_level}", f"--log-format={settings.log_format}")
         yield from (f"--engine-option={word}" for word in self._engine_options(settings))
 

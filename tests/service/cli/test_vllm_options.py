@@ -9,7 +9,6 @@ from service.cli.gateway_options import GatewaySettings
 from service.cli.serve import serve
 from service.cli.vllm_options import VllmSettings
 from service.config import CoreTerms, LimitsConfig, ListenConfig
-from service.vllm_engine import engine_command
 
 
 def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
@@ -29,6 +28,7 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
         "service.vllm_engine",
         "--engine-python=/v/python",
         "--model=/m",
+        "--terminate-grace-s=20",
         "--log-level=debug",
         "--log-format=json",
         "--engine-option=--data-parallel-size=2",
@@ -37,15 +37,6 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
         "--engine-option=--dtype",
         "--engine-option=half",
     )
-
-
-@pytest.mark.parametrize(("address", "host"), [("tcp://10.0.0.1:5", "10.0.0.1"), ("tcp://[::1]:5", "::1")])
-def test_vllm_s_own_command_line(address: str, host: str) -> None:
-    """Engines without a front end, which dial the gateway."""
-    assert engine_command("/v/python", "/m", address, ["--x"]) == [
-        *("/v/python", "-m", "vllm.entrypoints.cli.main", "serve", "/m", "--headless"),
-        *("--data-parallel-address", host, "--data-parallel-rpc-port", "5", "--x"),
-    ]
 
 
 @pytest.mark.parametrize(
