@@ -1,0 +1,42 @@
+"""What the documents point to is there."""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+
+
+def _local_links(document: Path) -> list[tuple[str, Path]]:
+    """Text and target of every link that leads to a file."""
+    links = _LINK.findall(document.read_text())
+    return [(text, document.parent / target.partition("#")[0]) for text, target in links if "://" not in target]
+
+
+@functools.cache
+def _functions(module: Path) -> set[str]:
+    body = ast.parse(module.read_text()).body
+    return {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    """Files and folders that the text links are there."""
+    links = _local_links(document)
+    assert links
+    assert [text for text, target in links if not target.exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_test_that_is_named_exists(document: Path) -> None:
+    """A link `path::test` leads to that file, which has that test; and no test is named without a link."""
+    named = [(*text.split("::"), target) for text, target in _local_links(document) if "::" in text]
+    assert [path for path, _, target in named if (ROOT / path).resolve() != target.resolve()] == []
+    functions = {target: _functions(target) for _, _, target in named}
+    assert [name for _, name, target in named if name not in functions[target]] == []
+    assert document.read_text().count("::test_") == len(named)
