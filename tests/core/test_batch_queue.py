@@ -4,9 +4,10 @@ from collections.abc import Callable, Container
 from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 import pytest
 
-from core.executor.fake import FakeExecutor, FakeExecutorError
+from core.executor.fake import FAKE_MODEL, FakeExecutor, FakeExecutorError
 from core.wire.messages import FinishReason
 from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
 
@@ -35,14 +36,31 @@ def test_a_step_is_scheduled_before_the_one_before_it_has_run() -> None:
     assert harness.num_queued == [1, 1, 1, 0, 0]
 
 
-def test_without_async_scheduling_one_step_is_in_flight() -> None:
-    """Whatever the executor could take."""
+@pytest.mark.parametrize(
+    ("async_scheduling", "runs_on_processor", "needs_lockstep", "most_queued"),
+    [
+        (False, False, False, 0),
+        (None, True, False, 0),
+        (None, False, False, 1),
+        (True, True, False, 1),
+        (True, False, True, 0),
+    ],
+)
+def test_how_many_steps_are_in_flight(
+    async_scheduling: bool | None, runs_on_processor: bool, needs_lockstep: bool, most_queued: int
+) -> None:
+    """As asked; else one on the processor and two beside it. Ranks in lockstep take one at a time in any case."""
     queued: list[int] = []
-    executor = FakeExecutor(on_step=lambda _: queued.append(executor.num_queued_steps), runs_late=True)
-    engine = make_engine(executor=executor)
+    executor = FakeExecutor(
+        model_info=msgspec.structs.replace(FAKE_MODEL, needs_lockstep=needs_lockstep),
+        on_step=lambda _: queued.append(executor.num_queued_steps),
+        runs_late=True,
+    )
+    executor.runs_on_processor = runs_on_processor
+    engine = make_engine(executor=executor, async_scheduling=async_scheduling)
     add(engine, prompt=PROMPT, max_tokens=4)
     assert tokens_of(run_to_end(engine)["r"]) == expected_tokens(PROMPT, 4)
-    assert queued == [0] * 5
+    assert max(queued) == most_queued
 
 
 def test_a_long_prefill_is_cut_while_its_first_piece_runs() -> None:

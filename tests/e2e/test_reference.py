@@ -85,7 +85,7 @@ def test_prompts_are_scored_as_in_the_reference_with_a_warm_prefix_cache(server:
     [
         pytest.param(["--no-enable-prefix-caching"], id="without prefix caching"),
         pytest.param(["--max-num-batched-tokens", "64"], id="chunked prefill"),
-        pytest.param(["--no-async-scheduling"], id="one step at a time"),
+        pytest.param(["--max-num-batched-tokens", "64", "--async-scheduling"], id="chunked prefill, async"),
     ],
 )
 def test_all_cases_at_once_give_their_tokens(flags: list[str]) -> None:
@@ -96,9 +96,10 @@ def test_all_cases_at_once_give_their_tokens(flags: list[str]) -> None:
             _check(case, generation)
 
 
-def test_all_cases_at_once_give_their_tokens_when_the_kv_cache_is_too_small_for_them() -> None:
+@pytest.mark.parametrize("flag", ["--no-async-scheduling", "--async-scheduling"])
+def test_all_cases_at_once_give_their_tokens_when_the_kv_cache_is_too_small_for_them(flag: str) -> None:
     """Requests are preempted and computed again, their prompts without the prefix cache, and end the same."""
-    with serving("--kv-cache-memory", SMALL_KV_CACHE, "--max-model-len", "256") as server:
+    with serving("--kv-cache-memory", SMALL_KV_CACHE, "--max-model-len", "256", flag) as server:
         for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address, prompt_logprobs=1)), strict=True):
             _check_prompt(case, generation)
             _check(case, generation)
