@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -48,6 +50,15 @@ class LeavingHangingEngine(CrashingEngine):
         wait_forever()
 
 
+class SignalledLeavingEngine(NullEngine):
+    """While it cleans up, SIGTERM and SIGINT come again."""
+
+    def shutdown(self) -> None:
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), signum)
+        logging.info("cleaned up")
+
+
 def wait_forever() -> NoReturn:
     while True:
         threading.Event().wait()
@@ -67,6 +78,10 @@ def load_hanging(_group: ParallelConfig, _on_failure: Callable[[], None]) -> Nul
 
 def load_leaving_hanging(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NullEngine:
     return LeavingHangingEngine()
+
+
+def load_signalled_leaving(_group: ParallelConfig, _on_failure: Callable[[], None]) -> NullEngine:
+    return SignalledLeavingEngine()
 
 
 def load_losing_executor(_group: ParallelConfig, on_failure: Callable[[], None]) -> NullEngine:
@@ -100,6 +115,7 @@ FAULTS: dict[str, Callable[[ParallelConfig, Callable[[], None]], NullEngine]] = 
     "leak": load_leaking,
     "hang": load_hanging,
     "hang-leaving": load_leaving_hanging,
+    "signalled-leaving": load_signalled_leaving,
     "lose-executor": load_losing_executor,
     "load-never": load_never,
     "load-swallowing-exit": load_swallowing_exit,

@@ -217,11 +217,6 @@ class CoreProcess:
         with self._logged:
             assert self._logged.wait_for(lambda: re.search(pattern, self.log), PATIENCE_S), self.log
 
-    def forget_log(self) -> None:
-        """What comes next is what counts."""
-        with self._logged:
-            self._log.clear()
-
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
