@@ -18,6 +18,8 @@ from core.wire.messages import EngineCoreRequest
 from core.wire.sampling_params import SamplingParams
 
 _PROMPT_LEN = 16
+_NUM_TOKEN_IDS = 128
+"""Of those in prompts: every vocabulary has as many."""
 _KV_CACHE_BYTES = 512 << 20
 Tokens = dict[str, list[int]]
 
@@ -55,7 +57,7 @@ def _run(engine: EngineCore, seed: int, concurrency: int, tokens: int) -> tuple[
     """Output tokens per second, and what they were."""
     params = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
     for index in range(concurrency):
-        prompt = [100 + (seed * 7919 + index * 104729 + position * 31) % 10_000 for position in range(_PROMPT_LEN)]
+        prompt = [(seed * 7919 + index * 104729 + position * 31) % _NUM_TOKEN_IDS for position in range(_PROMPT_LEN)]
         message = EngineCoreRequest(f"r{index}", prompt, None, params, None, 0.0, None, None, None)
         engine.add_request(engine.preprocess_add_request(message))
     answers: Tokens = {}
