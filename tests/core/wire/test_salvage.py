@@ -74,6 +74,34 @@ def test_calls(elements: Any, salvaged: Salvaged) -> None:
     assert salvage_call(encode(elements)) == salvaged
 
 
+def test_nonsense_does_not_hide_the_rest() -> None:
+    """A string that is no UTF-8, a time that is none: the integers before and behind are read."""
+    nonsense = [msgspec.Raw(b"\xa1\xff"), msgspec.Raw(b"\xc7\x01\xff\x00")]
+    request = encode(["id", *nonsense, *[None] * 8, CLIENT_INDEX])
+    assert salvage_request(request) == Salvaged("id", CLIENT_INDEX)
+    assert salvage_call(encode([nonsense[0], 42, *nonsense])) == Salvaged(42, None)
+
+
+@pytest.mark.parametrize("client_index", [0, 3, 127, 255, 2**32 - 1, 2**63, -1, -32, -33, -(2**15), -(2**31), -(2**63)])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"",
+        b"\xd9",
+        b"\xa2\xff\xff\x90",
+        b"\xa1m" + b"\x91" * 100_000,
+        b"\xa1m\xc7\x05\xffREADY",
+    ],
+    ids=["cut off", "cut in a head", "no UTF-8", "nested for ever", "a time that is none"],
+)
+def test_calls_that_are_nonsense_behind_their_id(client_index: int, rest: bytes) -> None:
+    """Whoever waits for the answer is known, whatever the msgpack form of the numbers."""
+    for call_id in (0, 127, 128, 2**16 - 1, 2**32, 2**64 - 1):
+        head = b"\x94" + encode(client_index) + encode(call_id)
+        assert salvage_call(head + rest) == Salvaged(call_id, client_index)
+        assert salvage_call(head[:-1]).id is None
+
+
 @given(st.binary(max_size=64) | st.sampled_from([found.frames[0] for found in recordings()]))
 def test_never_raises(document: bytes) -> None:
     """Whatever the bytes, an answer comes: perhaps that nothing can be read."""
