@@ -40,3 +40,20 @@ def test_every_test_that_is_named_exists(document: Path) -> None:
     functions = {target: _functions(target) for _, _, target in named}
     assert [name for _, name, target in named if name not in functions[target]] == []
     assert document.read_text().count("::test_") == len(named)
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "README.md"], ids=lambda document: document.name)
+def test_every_call_that_is_shown_is_in_the_proto(document: Path) -> None:
+    """By the names that stand in the addresses of `buf curl`."""
+    shown = re.findall(r"sluicegate\.v1\.(\w+)/(\w+)", document.read_text())
+    protos = "".join(proto.read_text() for proto in (ROOT / "proto/sluicegate/v1").glob("*.proto"))
+    assert [name for service, name in shown if f"service {service} " not in protos] == []
+    assert [name for _, name in shown if f"rpc {name}(" not in protos] == []
+
+
+def test_every_metric_that_is_named_is_exposed() -> None:
+    """The names of the operator's table are those that the gateway gives."""
+    named = re.findall(r"`(?:vllm|sluicegate):(\w+)`", (ROOT / "docs/operations.md").read_text())
+    exposed = "".join(module.read_text() for module in (ROOT / "service/metrics").glob("*.py"))
+    assert named
+    assert [name for name in named if not re.search(rf"[\":]{name}\"", exposed)] == []

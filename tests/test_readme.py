@@ -1,4 +1,4 @@
-"""What the README and CONTRIBUTING say is so."""
+"""What the README, CONTRIBUTING and the documents say is so."""
 
 import re
 import subprocess
@@ -14,6 +14,7 @@ from tests.e2e.server import Server, serving
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+DOCUMENTS = "".join(document.read_text() for document in sorted((ROOT / "docs").glob("*.md")))
 
 
 def _blocks(text: str, language: str) -> list[str]:
@@ -21,9 +22,9 @@ def _blocks(text: str, language: str) -> list[str]:
 
 
 def _commands(program: str) -> list[list[str]]:
-    """The words of every line `$ program …` in a console block, comments left out."""
-    lines = "".join(_blocks(README + CONTRIBUTING, "console")).splitlines()
-    commands = [line.removeprefix("$ ").partition(" #")[0].split() for line in lines]
+    """The words of every line `$ program …` in a console block, without comments and another program's options."""
+    lines = "".join(_blocks(README + CONTRIBUTING + DOCUMENTS, "console")).splitlines()
+    commands = [re.split(" # | -- ", line.removeprefix("$ "))[0].split() for line in lines]
     return [words[1:] for words in commands if words[0].endswith(program)]
 
 
