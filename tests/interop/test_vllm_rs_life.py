@@ -41,7 +41,7 @@ def test_sigterm_ends_the_front_end_with_0_and_the_core_with_it(vllm_rs_program:
 def test_with_a_time_to_shut_down_the_core_finishes_what_runs(vllm_rs_program: Path) -> None:
     """--shutdown-timeout reaches the core: the open stream comes to its natural end."""
     with serving_child(vllm_rs_program, options=("--shutdown-timeout", "60")) as front_end:
-        with front_end.api.stream_complete(STORY["prompt_text"], max_tokens=64, temperature=0) as stream:
+        with front_end.api.stream_complete(STORY["prompt_text"], max_tokens=16, temperature=0) as stream:
             next(stream)
             front_end.program.send_signal(signal.SIGTERM)
             *_, last = (choice for event in stream for choice in event["choices"])
