@@ -23,6 +23,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -74,7 +75,7 @@ class EngineSockets:
         self._outputs = self._bind(zmq.PULL, output_address)
         self._hangups = self._requests.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._speaker_events = self._outputs.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        self._takers: dict[zmq.Socket[bytes], Callable[[], None]] = {
+        self._takers: dict[zmq.Socket[bytes], Callable[[list[Any]], None]] = {
             self._requests: self._take_message,
             self._outputs: self._take_output,
             self._hangups: self._take_hangup,
@@ -119,7 +120,9 @@ class EngineSockets:
         self._read_to_end(self._outputs)
 
     def close(self) -> None:
-        """Stop reading and release the sockets."""
+        """Stop reading and release the sockets. May be called twice."""
+        if self._requests.closed:
+            return
         for socket in self._takers:
             self._loop.remove_reader(socket.FD)
         self._requests.disable_monitor()
@@ -147,7 +150,7 @@ class EngineSockets:
 
     def _read(self, socket: "zmq.Socket[bytes]") -> None:
         """Take a few messages; the rest, if there is one, after others have run."""
-        if not socket.closed and all(self._read_one(socket) for _ in range(_MESSAGES_PER_TURN)):
+        if all(self._read_one(socket) for _ in range(_MESSAGES_PER_TURN)):
             self._loop.call_soon(self._read, socket)
 
     def _read_to_end(self, socket: "zmq.Socket[bytes]") -> None:
@@ -155,29 +158,33 @@ class EngineSockets:
             pass
 
     def _read_one(self, socket: "zmq.Socket[bytes]") -> bool:
-        """Whether there was a message."""
+        """Whether there was a message. A socket that is closed has none."""
+        if socket.closed:
+            return False
         try:
-            self._takers[socket]()
+            frames = socket.recv_multipart(zmq.NOBLOCK, copy=socket is not self._requests)
         except zmq.Again:
             return False
+        try:
+            self._takers[socket](frames)
         except Exception:
             logger.exception("a message was dropped")
         return True
 
-    def _take_message(self) -> None:
-        identity, *frames = self._requests.recv_multipart(zmq.NOBLOCK, copy=False)
+    def _take_message(self, message: list[zmq.Frame]) -> None:
+        identity, *frames = message
         connection = int(identity.get(zmq.SRCFD))
         self._read_to_end(self._hangups)  # the number may have been another connection's, now closed
         self._hearers.on_message(identity.bytes, connection, [frame.bytes for frame in frames])
 
-    def _take_output(self) -> None:
-        self._hearers.on_output(self._outputs.recv_multipart(zmq.NOBLOCK))
+    def _take_output(self, frames: list[bytes]) -> None:
+        self._hearers.on_output(frames)
 
-    def _take_hangup(self) -> None:
-        self._hearers.on_hangup(parse_monitor_message(self._hangups.recv_multipart(zmq.NOBLOCK))["value"])
+    def _take_hangup(self, frames: list[bytes]) -> None:
+        self._hearers.on_hangup(parse_monitor_message(frames)["value"])
 
-    def _take_speaker_event(self) -> None:
-        event = parse_monitor_message(self._speaker_events.recv_multipart(zmq.NOBLOCK))
+    def _take_speaker_event(self, frames: list[bytes]) -> None:
+        event = parse_monitor_message(frames)
         if event["event"] == zmq.EVENT_ACCEPTED:
             self._speakers.add(event["value"])
         else:

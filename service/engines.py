@@ -155,7 +155,7 @@ class Engines:
             self.lost.set_result(reason if len(self.all) == 1 else f"rank {rank}: {reason}")
 
     def close(self) -> None:
-        """Stop reading and release the sockets."""
+        """Stop reading and release the sockets. May be called twice."""
         self._sockets.close()
 
     def _on_message(self, identity: bytes, connection: int, payload: list[bytes]) -> None:

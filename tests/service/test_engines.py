@@ -205,3 +205,12 @@ async def test_one_that_comes_unasked_in_the_place_of_one_that_left(client: Engi
         async with asyncio.timeout(10):
             with pytest.raises(Unavailable):
                 await stream.next()
+
+
+async def test_a_core_that_goes_when_nobody_reads_any_more(client: EngineClient, cores: Cores) -> None:
+    """Its hang-up may be noticed when the sockets are closed: then there are no last words to wait for."""
+    assert len(cores) == 2
+    client.engines.close()
+    client.engines.lose_core_after_last_words(0, "it closed the connection")
+    async with asyncio.timeout(10):
+        assert await client.engines.lost == "rank 0: it closed the connection"
