@@ -69,7 +69,7 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 @option(
     "--async-scheduling/--no-async-scheduling",
     default=SchedulerConfig.async_scheduling,
-    help="Whether the next step is scheduled while one runs. Default: unless the model runs on the processor.",
+    help="Whether the next step is scheduled while one runs.",
 )
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
@@ -115,7 +115,7 @@ def command(
     max_model_len: int | None,
     max_num_seqs: int,
     max_num_batched_tokens: int,
-    async_scheduling: bool | None,
+    async_scheduling: bool,
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,

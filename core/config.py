@@ -39,13 +39,13 @@ class CacheConfig:
 class SchedulerConfig:
     """Limits of one step: requests that run together, and tokens computed (prefill and decode share them).
 
-    ``async_scheduling``: the next step is scheduled while one runs, as far as the executor can take it. None = unless
-    the model runs on the processor: that gains some 0.2 % of a step there, and newcomers wait for one step more.
+    ``async_scheduling``: the next step is scheduled while one runs, as far as the executor can take it. It gains
+    what a step takes beside the model, on a CPU some 0.2 %; newcomers wait for one step more.
     """
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
-    async_scheduling: bool | None = None
+    async_scheduling: bool = False
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:

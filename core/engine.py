@@ -171,8 +171,7 @@ def count_blocks(executor: Executor, config: CacheConfig, max_num_seqs: int, max
 
 def _count_batches(executor: Executor, config: SchedulerConfig) -> int:
     """How many steps may be in flight. Ranks in lockstep take them one by one: all count the same steps."""
-    takes_several = not executor.runs_on_processor if config.async_scheduling is None else config.async_scheduling
-    takes_several = takes_several and not executor.model_info.needs_lockstep
+    takes_several = config.async_scheduling and not executor.model_info.needs_lockstep
     return executor.max_concurrent_batches if takes_several else 1
 
 

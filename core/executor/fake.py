@@ -56,7 +56,6 @@ class FakeExecutor:
     """
 
     max_concurrent_batches = 2
-    runs_on_processor = True
 
     def __init__(
         self,

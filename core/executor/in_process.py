@@ -60,10 +60,6 @@ class InProcessExecutor:
         return self._model_info
 
     @property
-    def runs_on_processor(self) -> bool:
-        return self._device.type == "cpu"
-
-    @property
     def memory_bytes(self) -> dict[str, int]:
         """What weights and KV cache hold."""
         return self._running.memory_bytes

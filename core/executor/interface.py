@@ -94,11 +94,6 @@ class Executor(Protocol):
         """How many steps it takes at once, at least 1: those behind the one that runs wait for their turn."""
         ...
 
-    @property
-    def runs_on_processor(self) -> bool:
-        """Whether its steps take the processor from whoever schedules."""
-        ...
-
     def available_kv_cache_bytes(self) -> int:
         """Memory that the KV cache may take now that the model is loaded, in bytes."""
         ...

@@ -20,8 +20,8 @@ _ENGINE_OPTIONS = [
     ),
     click.option(
         "--async-scheduling/--no-async-scheduling",
-        default=None,
-        help="Whether the next step is scheduled while one runs. Default: unless the model runs on the processor.",
+        default=False,
+        help="Whether the next step is scheduled while one runs.",
     ),
     click.option("--block-size", type=_AT_LEAST_ONE, default=16, help="Tokens in one block of the KV cache."),
     click.option(

@@ -49,7 +49,7 @@ def make_engine(
     max_num_batched_tokens: int = 64,
     max_model_len: int = 64,
     enable_prefix_caching: bool = True,
-    async_scheduling: bool | None = False,
+    async_scheduling: bool = False,
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
 ) -> EngineCore:

@@ -37,26 +37,16 @@ def test_a_step_is_scheduled_before_the_one_before_it_has_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("async_scheduling", "runs_on_processor", "needs_lockstep", "most_queued"),
-    [
-        (False, False, False, 0),
-        (None, True, False, 0),
-        (None, False, False, 1),
-        (True, True, False, 1),
-        (True, False, True, 0),
-    ],
+    ("async_scheduling", "needs_lockstep", "most_queued"), [(False, False, 0), (True, False, 1), (True, True, 0)]
 )
-def test_how_many_steps_are_in_flight(
-    async_scheduling: bool | None, runs_on_processor: bool, needs_lockstep: bool, most_queued: int
-) -> None:
-    """As asked; else one on the processor and two beside it. Ranks in lockstep take one at a time in any case."""
+def test_how_many_steps_are_in_flight(async_scheduling: bool, needs_lockstep: bool, most_queued: int) -> None:
+    """As asked; but ranks in lockstep take one at a time in any case."""
     queued: list[int] = []
     executor = FakeExecutor(
         model_info=msgspec.structs.replace(FAKE_MODEL, needs_lockstep=needs_lockstep),
         on_step=lambda _: queued.append(executor.num_queued_steps),
         runs_late=True,
     )
-    executor.runs_on_processor = runs_on_processor
     engine = make_engine(executor=executor, async_scheduling=async_scheduling)
     add(engine, prompt=PROMPT, max_tokens=4)
     assert tokens_of(run_to_end(engine)["r"]) == expected_tokens(PROMPT, 4)
