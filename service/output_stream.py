@@ -98,11 +98,15 @@ class _Slot:
         return self._output
 
 
-def _joined(parts: list[LogprobsLists]) -> LogprobsLists:
+def _joined(parts: list[LogprobsLists]) -> LogprobsLists | None:
+    """None, which whoever asked for them will miss, if they do not fit together."""
     if len(parts) == 1:
         return parts[0]
-    return LogprobsLists(
-        np.concatenate([part.token_ids for part in parts]),
-        np.concatenate([part.logprobs for part in parts]),
-        np.concatenate([part.ranks for part in parts]),
-    )
+    try:
+        return LogprobsLists(
+            np.concatenate([part.token_ids for part in parts]),
+            np.concatenate([part.logprobs for part in parts]),
+            np.concatenate([part.ranks for part in parts]),
+        )
+    except ValueError:
+        return None

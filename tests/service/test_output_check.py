@@ -39,6 +39,33 @@ def test_faults(output: EngineCoreOutput, params: SamplingParams, fault: str | N
 
 
 @pytest.mark.parametrize(
+    ("shapes", "types", "first_id", "fault"),
+    [
+        (((), (), ()), "<i4 <f4 <i8", 0, "are no table: (), () and ranks ()"),
+        (((1,), (1,), (1,)), "<i4 <f4 <i8", 0, "are no table: (1,), (1,) and ranks (1,)"),
+        (((1, 0), (1, 0), (1,)), "<i4 <f4 <i8", 0, "are no table: (1, 0), (1, 0) and ranks (1,)"),
+        (((1, 2), (1, 3), (1,)), "<i4 <f4 <i8", 0, "are no table: (1, 2), (1, 3) and ranks (1,)"),
+        (((1, 2), (1, 2), (2,)), "<i4 <f4 <i8", 0, "are no table: (1, 2), (1, 2) and ranks (2,)"),
+        (((1, 2), (1, 2), (1,)), "<f4 <f4 <i8", 0, "are of types float32, float32 and int64"),
+        (((1, 2), (1, 2), (1,)), "<i4 <i4 <i8", 0, "are of types int32, int32 and int64"),
+        (((1, 2), (1, 2), (1,)), "<i4 <f4 <c8", 0, "are of types int32, float32 and complex64"),
+        (((1, 2), (1, 2), (1,)), "<i4 <f4 <i8", -1, "have token ids from -1 to 0"),
+        (((1, 2), (1, 2), (1,)), "<u8 <f4 <i8", 2**63, f"have token ids from 0 to {2**63}"),
+        (((1, 2), (1, 2), (1,)), "<i4 <f4 <i8", 5, None),
+    ],
+)
+def test_what_is_no_table(shapes: tuple[tuple[int, ...], ...], types: str, first_id: int, fault: str | None) -> None:
+    """Of new tokens and of the prompt, asked for or not: it could not be shown to the client."""
+    ids, values, ranks = (np.zeros(shape, dtype) for shape, dtype in zip(shapes, types.split(), strict=True))
+    ids.flat[:1] = first_id
+    new = EngineCoreOutput("r", [1], LogprobsLists(ids, values, ranks))
+    of_prompt = LogprobsTensors(Tensor(ids), Tensor(values), Tensor(ranks))
+    prompt = EngineCoreOutput("r", [1], new_prompt_logprobs_tensors=of_prompt)
+    assert fault_of(new, PLAIN) == (fault and f"its log-probabilities {fault}")
+    assert prompt_fault_of(prompt, PLAIN, 2) == (fault and f"the log-probabilities of its prompt {fault}")
+
+
+@pytest.mark.parametrize(
     ("scores", "num_prompt_tokens", "fault"),
     [
         (prompt_logprobs(2), 3, None),

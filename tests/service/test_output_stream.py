@@ -41,6 +41,15 @@ async def test_logprobs_are_joined_once() -> None:
     assert merged.new_logprobs.token_ids.tolist() == [[token_id] for token_id in range(100)]
 
 
+async def test_logprobs_that_do_not_fit_together_are_none() -> None:
+    """Whoever asked for them misses them; the tokens are there."""
+    stream = OutputStream(["a"])
+    stream.put(EngineCoreOutput("a", [1], a_row(1)))
+    stream.put(EngineCoreOutput("a", [2], LogprobsLists(*(np.zeros((1, 2, 3), "<i4") for _ in range(3)))))
+    (merged,) = await stream.next()
+    assert (merged.new_token_ids, merged.new_logprobs) == ([1, 2], None)
+
+
 async def test_requests_have_slots_of_their_own() -> None:
     """Outputs of two requests stay apart, and are taken together."""
     stream = OutputStream(["a", "b"])
