@@ -94,16 +94,16 @@ _LIES = st.sampled_from(
         {},
     ]
 )
-_ARRAYS = st.tuples(
+arrays = st.tuples(
     st.sampled_from(["float32", "bfloat16", "<f4", "|O", "object", "int64", "bool", "V8", ""]) | _SCALARS,
     st.sampled_from([[1, 4], [3, 4], [0, 4], [-1, 4], [2**40, 2**40], [1] * 65, [4], 7]) | _SCALARS,
     st.integers(-1, 4) | st.builds(msgspec.msgpack.Ext, st.just(3), st.binary(max_size=64)) | _LIES | _SCALARS,
 ).map(list)
-_ANYTHING: st.SearchStrategy[Any] = st.one_of(
+anything: st.SearchStrategy[Any] = st.one_of(
     _SCALARS,
     st.lists(_SCALARS, max_size=4),
     st.dictionaries(st.sampled_from(["", "temperature", "max_tokens"]), _SCALARS, max_size=2),
-    _ARRAYS,
+    arrays,
     st.sampled_from([_nested(600), _nested(50_000)]),
 )
 _PARAMS = st.sampled_from(sorted({name for recording in _ADDS for name in recording.decoded[0][3]}))
@@ -131,9 +131,9 @@ def _wrong_elements(draw: st.DrawFn) -> BadMessage:
     recording = draw(st.sampled_from(_ADDS))
     document, aux = _document(recording), recording.frames[1:]
     for _ in range(draw(st.integers(1, 3))):
-        document[draw(st.integers(1, len(document) - 1))] = draw(_ANYTHING)
+        document[draw(st.integers(1, len(document) - 1))] = draw(anything)
     if isinstance(document[3], dict) and draw(st.booleans()):
-        document[3] = document[3] | {draw(_PARAMS): draw(_ANYTHING)}
+        document[3] = document[3] | {draw(_PARAMS): draw(anything)}
     return _add(document, draw(st.sampled_from([aux, [], [b""] * 3])))
 
 
@@ -142,7 +142,7 @@ def _wrong_arity(draw: st.DrawFn) -> BadMessage:
     recording = draw(st.sampled_from(_ADDS))
     document = _document(recording)
     kept = document[: draw(st.integers(1, len(document)))]
-    return _add([*kept, *draw(st.lists(_ANYTHING, max_size=3))], recording.frames[1:])
+    return _add([*kept, *draw(st.lists(anything, max_size=3))], recording.frames[1:])
 
 
 @st.composite
@@ -151,7 +151,7 @@ def _wrong_embeds(draw: st.DrawFn) -> BadMessage:
     shape = draw(st.sampled_from([(3, FAKE_MODEL.hidden_size), (1, 3), (300, FAKE_MODEL.hidden_size), (0, 4), (4,)]))
     rows = np.full(shape, draw(st.sampled_from([1.0, float("nan"), float("inf")])), np.float32)
     data = msgspec.msgpack.Ext(3, rows.tobytes())
-    embeds = draw(st.just(["float32", list(shape), data]) | st.just(["float32", list(shape), 1]) | _ARRAYS)
+    embeds = draw(st.just(["float32", list(shape), data]) | st.just(["float32", list(shape), 1]) | arrays)
     document = [_REQUEST_ID, draw(st.none() | st.just([1, 2, 3])), None, {}, None, 0.0, None, None, None, embeds]
     aux = draw(st.sampled_from([[rows.tobytes()], [], [b"", rows.tobytes()], [rows.tobytes()[:-1]]]))
     return _add([*document, draw(st.none() | st.lists(st.booleans(), max_size=4))], aux)
@@ -160,7 +160,7 @@ def _wrong_embeds(draw: st.DrawFn) -> BadMessage:
 @st.composite
 def _wrong_calls(draw: st.DrawFn) -> BadMessage:
     """Calls of any method with any arguments, or with something else in place of them."""
-    arguments = draw(st.lists(_ANYTHING, max_size=5) | _ANYTHING)
+    arguments = draw(st.lists(anything, max_size=5) | anything)
     method = draw(_METHODS | _SCALARS)
     client_index = draw(st.just(0) | _NUMBERS)
     call = [client_index, _CALL_ID, method, arguments, *draw(st.lists(_SCALARS, max_size=1))]
@@ -173,7 +173,7 @@ def _wrong_calls(draw: st.DrawFn) -> BadMessage:
 def _wrong_payloads(draw: st.DrawFn) -> BadMessage:
     """Any bytes or any msgpack behind any type byte."""
     kind = draw(st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\xff", b"", b"\x00\x00"]))
-    payload = draw(st.binary(max_size=40) | _ANYTHING.map(_encode) | st.lists(_ANYTHING, max_size=4).map(_encode))
+    payload = draw(st.binary(max_size=40) | anything.map(_encode) | st.lists(anything, max_size=4).map(_encode))
     return BadMessage([kind, payload, *draw(st.lists(st.binary(max_size=8), max_size=2))], False)
 
 
