@@ -107,6 +107,12 @@ class LockstepLoop(BusyLoop):
         if self._wave.end_step():
             self._agree()
 
+    def _send(self, outputs: dict[int, EngineCoreOutputs]) -> None:
+        for message in outputs.values():
+            if (stats := message.scheduler_stats) is not None:
+                stats.step_counter, stats.current_wave = self._wave.step, self._wave.number
+        super()._send(outputs)
+
     def _agree(self) -> None:
         is_busy = self._has_own_work()
         awaits_pause = self._lockstep.awaits_pause and not self._shutdown.requested

@@ -101,6 +101,18 @@ def test_counts(tmp_path: Path) -> None:
         group.listener.receive_until_drained()
 
 
+def test_statistics(tmp_path: Path) -> None:
+    """Each message says in which wave it was, and how many steps of the wave came before."""
+    with LockstepRanks(tmp_path, 2) as group:
+        rank = group.ranks[0]
+        for wave in range(2):
+            add(rank, "r", max_tokens=3)
+            stats = [rank.front_end.receive().scheduler_stats for _ in range(4)]
+            assert [(each.current_wave, each.step_counter) for each in stats if each] == [(wave, n) for n in range(4)]
+            while group.listener.receive_until_drained().wave == wave:
+                pass
+
+
 def test_without_a_coordinator(tmp_path: Path) -> None:
     """Each rank tells its first front end that the wave is over."""
     with LockstepRanks(tmp_path, 2, with_coordinator=False) as group:
