@@ -1,14 +1,16 @@
 """What the busy loop does between and around steps, without threads: the queues are filled beforehand."""
 
 import queue
+import time
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from bench.null_engine import NullEngine, NullEngineConfig
-from core.busy_loop import BusyLoop, EngineFailedError
+from core.busy_loop import NOTHING_RAN_SLEEP_S, BusyLoop, EngineFailedError
 from core.intake import AddedRequest, InputQueue, LostFrontEnd, OutputQueue
+from core.scheduler import Outputs
 from core.shutdown import Shutdown, ShutdownState
 from core.wire.messages import EngineCoreOutput, FinishReason, RequestType, UtilityCall, UtilityOutput
 from tests.core.builders import make_engine
@@ -25,6 +27,12 @@ class StoppableEngine(NullEngine):
         self.shutdown_state = shutdown
         self.pending: Future[str] = Future()
         self.num_checks = 0
+        self.num_idle_steps = 0
+
+    def step(self) -> tuple[Outputs, bool]:
+        outputs, has_run = super().step()
+        self.num_idle_steps += not has_run
+        return outputs, has_run
 
     def check_integrity(self) -> None:
         self.num_checks += 1
@@ -90,6 +98,15 @@ def test_requests_are_run() -> None:
     outputs = loop.outputs()
     assert [(client, output.request_id) for client, output in outputs] == [(0, "a"), (1, "b"), (0, "a")]
     assert [output.finish_reason for _, output in outputs] == [None, FinishReason.LENGTH, FinishReason.LENGTH]
+
+
+def test_steps_that_run_nothing_are_not_spun_through() -> None:
+    """Between two of them the loop sleeps: others get their turn, though there are requests."""
+    loop = Loop(tokens_per_second=50)
+    loop.add("a", max_tokens=3)
+    start = time.monotonic()
+    loop.run_to_the_end()
+    assert 0 < loop.engine.num_idle_steps <= 1 + (time.monotonic() - start) / NOTHING_RAN_SLEEP_S
 
 
 def test_a_lost_front_end_loses_its_requests() -> None:
