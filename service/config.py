@@ -60,6 +60,8 @@ class CoreTerms:
     ping_timeout_s: float = 30.0
     """For how long a core may say nothing, asked or not, before it is taken for stuck."""
     data_parallel_size: int = 1
+    coordinator_command: tuple[str, ...] = ()
+    """For cores that step in lockstep: what starts their coordinator. Empty: they are independent of each other."""
 
     def __post_init__(self) -> None:
         if not 0 < self.load_timeout_s <= _MAX_TIMEOUT_S:
@@ -70,6 +72,13 @@ class CoreTerms:
         if not 1 <= self.data_parallel_size <= MAX_DATA_PARALLEL_SIZE:
             bounds = f"[1, {MAX_DATA_PARALLEL_SIZE}]"
             raise ValueError(f"data_parallel_size must be in {bounds}, got {self.data_parallel_size}")
+        if self.is_lockstep and self.data_parallel_size < 2:
+            raise ValueError("data_parallel_lockstep needs a data_parallel_size of at least 2, got 1")
+
+    @property
+    def is_lockstep(self) -> bool:
+        """The cores step together."""
+        return bool(self.coordinator_command)
 
 
 @dataclass(frozen=True)
@@ -95,10 +104,16 @@ class CoreConfig(CoreTerms):
 
     def socket_addresses(self, folder: Path) -> tuple[str, str]:
         """Where to bind the sockets of requests and outputs: in ``folder``, or on the host of the handshake."""
-        scheme_and_host = self.handshake_address.rpartition(":")[0]
-        if scheme_and_host.startswith("tcp:"):
-            return f"{scheme_and_host}:0", f"{scheme_and_host}:0"
-        return f"ipc://{folder}/requests", f"ipc://{folder}/outputs"
+        if (host := self.tcp_host) is None:
+            return f"ipc://{folder}/requests", f"ipc://{folder}/outputs"
+        address = f"tcp://[{host}]:0" if ":" in host else f"tcp://{host}:0"
+        return address, address
+
+    @property
+    def tcp_host(self) -> str | None:
+        """Where cores dial over the network, an IPv6 address without brackets; None: they are on this machine."""
+        scheme, _, rest = self.handshake_address.partition("://")
+        return rest.rpartition(":")[0].strip("[]") if scheme == "tcp" else None
 
     @property
     def is_local(self) -> bool:

@@ -3,6 +3,7 @@
     add ──▶ LoadBalancer: which rank? ──▶ Engines ──▶ core r
     OutputStream ◀── take ◀── Engines ◀── any core     ``take`` is the only one to put into a stream
     UtilityCalls ◀──┘
+    add ──▶ WaveClient        of cores that step in lockstep: some of them may rest
 
 Everything runs on the event loop. Sending is synchronous on purpose: a request cannot be cancelled half submitted.
 """
@@ -29,6 +30,7 @@ from service.metrics.requests import RequestMetrics
 from service.output_stream import OutputStream
 from service.prefix_memory import PrefixMemory
 from service.utility_calls import UtilityCalls, agreed
+from service.wave_client import WaveClient
 
 _EMPTIES_CACHES = "reset_prefix_cache"
 """What is remembered of prefixes is then no longer so."""
@@ -40,8 +42,10 @@ class EngineClient:
     What waits for a core that is gone raises Unavailable; what other cores do goes on.
     """
 
-    def __init__(self, engines: Engines) -> None:
+    def __init__(self, engines: Engines, waves: WaveClient | None = None) -> None:
+        """``waves``: of engines that step in lockstep."""
         self.engines = engines
+        self._waves = waves
         self.requests = RequestMetrics()
         self.num_coalesced_outputs = 0
         """Outputs that were merged with one that its caller had not taken yet."""
@@ -72,8 +76,7 @@ class EngineClient:
         try:
             for request in requests:
                 self._streams[request.request_id] = stream
-                self.engines.send(engine, RequestType.ADD, self._shaped(request))
-                engine.num_sent_since_stats += 1
+                self._send_request(engine, request)
         except BaseException:
             self.close_stream(stream)
             raise
@@ -171,6 +174,14 @@ class EngineClient:
             assert response is not None, "some core answers, so all have been ready"
             self._balancer = LoadBalancer(len(self.engines.all), PrefixMemory(response.block_size))
         return self._balancer
+
+    def _send_request(self, engine: Engine, request: EngineCoreRequest) -> None:
+        if self._waves is not None:
+            request.current_wave = self._waves.wave
+        self.engines.send(engine, RequestType.ADD, self._shaped(request))
+        engine.num_sent_since_stats += 1
+        if self._waves is not None:
+            self._waves.note_request(engine.identity)
 
     def _shaped(self, request: EngineCoreRequest) -> object:
         assert self.engines.wire_version is not None, "the core that was chosen is ready"

@@ -1,4 +1,4 @@
-"""The sockets between the gateway and its cores: the only place in ``service`` that touches zmq.
+"""The sockets between the gateway and its cores: the only place in ``service`` that touches zmq but for ``WaveClient``.
 
     send ─────────────── ROUTER ──▶ core r     a send completes at once: the queue is zmq's, nobody awaits
     on_message ◀──────── ROUTER ─── core r     a core's first message teaches the ROUTER its identity

@@ -20,6 +20,7 @@ from core.wire.messages import (
     ENGINE_CORE_DEAD,
     EngineAddresses,
     EngineCoreOutputs,
+    EngineInit,
     EngineReadyResponse,
     RequestType,
     UtilityCall,
@@ -104,9 +105,10 @@ class Engines:
         """Hand what comes from the cores to ``dependent``."""
         self._dependent = dependent
 
-    def handshake(self, address: str, num_local_engines: int) -> HandshakeServer:
-        """A handshake that sends cores to these sockets. Raises HandshakeError if ``address`` cannot be bound."""
-        return HandshakeServer(self._sockets.context, address, self.addresses, len(self.all), num_local_engines)
+    def handshake(self, address: str, num_local_engines: int, init: EngineInit) -> HandshakeServer:
+        """A handshake that tells cores ``init``. Raises HandshakeError if ``address`` cannot be bound."""
+        told = init.addresses, len(self.all), num_local_engines, init.parallel_config
+        return HandshakeServer(self._sockets.context, address, *told)
 
     def send(self, engine: Engine, request_type: RequestType, message: object) -> None:
         """Raises Unavailable if ``engine`` is not there."""

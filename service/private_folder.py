@@ -19,7 +19,7 @@ from service.config import MAX_SOCKET_PATH_BYTES
 logger = logging.getLogger(__name__)
 
 _PREFIX = "sluicegate-"
-_LONGEST_REST = f"/{_PREFIX}12345678/handshake"
+_LONGEST_REST = f"/{_PREFIX}12345678/coordinator_to_front_ends"
 _LOCK = "lock"
 
 

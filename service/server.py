@@ -222,7 +222,7 @@ class GatewayServer:
         model = text.served_by(engine_info, self._config.max_model_len)
         smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
         limits = GeneratorLimits(self._config.limits.max_queued_requests, smallest)
-        client = EngineClient(engines)
+        client = EngineClient(engines, supervisor.waves)
         return Backend(model, client, engine_info, Generator(client, model.tokenizer, limits))
 
 

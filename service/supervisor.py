@@ -1,18 +1,16 @@
 """The life of the cores as the gateway sees it: start, load, watch, stop.
 
-    gateway ── spawn ──▶ core      in a session of its own: Ctrl-C at the terminal is the gateway's to handle
-            ── lifeline pipe ──▶   the gateway holds its end open and never writes; when it dies, however it dies,
-                                   the core reads end-of-file and goes too
-            ◀── stderr pipe ──     its log, passed on
-            ◀── pidfd ──           its end, awaited and not polled
+    gateway ── spawn ──▶ core            see ``service.child_process``
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
             ── a question when it is quiet ──▶   ``Engines.beat``
+            ── spawn ──▶ coordinator     of cores that step in lockstep; with it all of them are lost
 
 With an address that others know too the one child is not a core: it brings up those of this machine, which dial the
 address as those of other machines do. See ``service.vllm_engine``.
 
 A core on another machine has no process here: its going is noticed on the connection. If another says HELLO in its
-place before that, it takes over; after it HELLO is not answered, but waits in the core for the next gateway.
+place before that, it takes over; after it HELLO is not answered, but waits in the core for the next gateway. Nobody
+can take over in lockstep: the ranks have met, and cannot go on without the one that is gone.
 """
 
 import asyncio
@@ -24,13 +22,15 @@ from typing import Any
 
 from core.wire.codec import Encoder
 from core.wire.handshake import HandshakeError, HandshakeServer
-from core.wire.messages import EngineReadyResponse
+from core.wire.messages import EngineInit, EngineReadyResponse
 from core.wire.tensor_ipc import TensorSender, tensor_channel
 from service.config import CoreConfig
 from service.core_process import CoreLoadError, CoreProcess
 from service.engine import Engine
 from service.engines import Engines
+from service.lockstep import Lockstep
 from service.pulse import BEATS_PER_TIMEOUT
+from service.wave_client import WaveClient
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,13 @@ class Supervisor:
         self._engines = engines
         self._handshake_address = config.handshake_address or f"ipc://{folder}/handshake"
         self._processes: list[CoreProcess] = []
+        self._lockstep = Lockstep(config, folder) if config.is_lockstep else None
         self._resources = AsyncExitStack()
+
+    @property
+    def waves(self) -> WaveClient | None:
+        """Of cores that step in lockstep, once they are loaded."""
+        return self._lockstep.waves if self._lockstep is not None else None
 
     @property
     def a_core_has_failed(self) -> bool:
@@ -60,8 +66,9 @@ class Supervisor:
         Raises CoreLoadError; the caller must still ``stop``.
         """
         num_local = self._config.data_parallel_size if self._config.is_local else 0
+        init = await self._init()
         try:
-            server = self._engines.handshake(self._handshake_address, num_local)
+            server = self._engines.handshake(self._handshake_address, num_local, init)
         except HandshakeError as error:
             raise CoreLoadError(str(error)) from error
         self._resources.callback(server.close)
@@ -76,7 +83,17 @@ class Supervisor:
     async def stop(self) -> None:
         """End and reap the processes, if there are any. From here on their end is no loss."""
         await self._resources.aclose()
-        await asyncio.gather(*(process.stop() for process in self._processes))
+        await asyncio.gather(*(process.stop(self._config.terminate_grace_s) for process in self._processes))
+        if self._lockstep is not None:
+            await self._lockstep.stop()
+
+    async def _init(self) -> EngineInit:
+        """What the cores are told."""
+        if self._lockstep is None:
+            return EngineInit(self._engines.addresses)
+        init = await self._lockstep.start(self._engines.addresses)
+        self._run(self._lose_cores_with_coordinator(self._lockstep))
+        return init
 
     async def _load(self, server: HandshakeServer) -> EngineReadyResponse:
         if not self._config.is_local:
@@ -89,7 +106,7 @@ class Supervisor:
         return await self._unless_lost(self._introduction(server))
 
     def _start_process(self, engine: Engine, handshake_address: str) -> CoreProcess:
-        start = self._config.command, handshake_address, engine.rank, self._config.terminate_grace_s
+        start = self._config.command, handshake_address, engine.rank
         if not self._config.tensor_ipc:
             return CoreProcess(*start)
         sender_end, receiver_end = tensor_channel()
@@ -120,7 +137,7 @@ class Supervisor:
 
     def _watch(self, server: HandshakeServer) -> None:
         self._run(self._take_pulses())
-        if self._config.is_local:
+        if self._config.is_local or self._config.is_lockstep:
             server.close()
         else:
             self._run(self._expect_successors(server))
@@ -128,6 +145,12 @@ class Supervisor:
     async def _lose_core_at_exit(self, process: CoreProcess) -> None:
         end = await process.exited()
         self._engines.lose_core_after_last_words(process.rank, f"its process {process.pid} ended with {end}")
+
+    async def _lose_cores_with_coordinator(self, lockstep: Lockstep) -> None:
+        """They do not notice, and would wait for each other for ever."""
+        reason = await lockstep.coordinator_lost()
+        for engine in self._engines.all:
+            self._engines.lose_core(engine.rank, reason)
 
     async def _take_pulses(self) -> None:
         while True:

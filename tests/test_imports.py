@@ -19,6 +19,7 @@ ZMQ_FILES = {
     "core/output_thread.py",
     "core/wire/handshake.py",
     "service/engine_sockets.py",
+    "service/wave_client.py",
 }
 
 

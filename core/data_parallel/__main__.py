@@ -14,8 +14,9 @@ import click
 import setproctitle
 import zmq
 
-from core.data_parallel.coordinator import Coordinator, CoordinatorAddresses
+from core.data_parallel.coordinator import Coordinator
 from core.logs import LogFormat, configure_logging
+from core.wire.waves import CoordinatorAddresses
 
 
 @click.command()
@@ -25,7 +26,7 @@ from core.logs import LogFormat, configure_logging
 @click.option(
     "--lifeline-fd",
     type=click.IntRange(min=0),
-    help="Inherited read end of a pipe; when it ends, so does this process.",
+    help="Inherited read end of a pipe; when it ends, so does this process, which then outlives SIGTERM and SIGINT.",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
@@ -40,8 +41,10 @@ def main(
     """Coordinate the waves of data-parallel engines."""
     setproctitle.setproctitle("sluicegate: DPCoordinator")
     configure_logging(log_level, log_format)
+    # A service manager signals this process along with its gateway, whose drain still needs it.
+    on_signal = _exit if lifeline_fd is None else signal.SIG_IGN
     for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, _exit)
+        signal.signal(signum, on_signal)
     try:
         coordinator = Coordinator(_addresses(folder, host), num_engines)
     except zmq.ZMQError as error:

@@ -9,7 +9,6 @@ One thread, no state but the wave and the counts. It outlives engines and front 
 subscribes again hears READY, or the state, again. Nothing that arrives can end it.
 """
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -27,21 +26,13 @@ from core.wire.waves import (
     MAX_WAVE,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    CoordinatorAddresses,
     CoordinatorState,
     FirstRequest,
     StartWave,
 )
 
 logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class CoordinatorAddresses:
-    """Where it listens, port 0 = any; named as INIT names them to those who connect."""
-
-    coordinator_input: str
-    coordinator_output: str
-    frontend_stats_publish_address: str
 
 
 class Coordinator:

@@ -7,6 +7,7 @@ coordinator ── COORDINATOR_READY ──────────▶ engines  
             ◀─ FirstRequest ───────────────  front ends
 """
 
+import dataclasses
 from typing import Annotated
 
 import msgspec
@@ -21,6 +22,15 @@ Wave = Annotated[int, msgspec.Meta(ge=0, le=2 * MAX_WAVE)]
 """The number of a wave; how often all engines have come to rest."""
 COORDINATOR_CLIENT_INDEX = -1
 """In place of a client index: an output for the coordinator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CoordinatorAddresses:
+    """Where it listens, port 0 = any; named as INIT names them to those who connect."""
+
+    coordinator_input: str
+    coordinator_output: str
+    frontend_stats_publish_address: str
 
 
 class StartWave(msgspec.Struct, array_like=True, frozen=True):

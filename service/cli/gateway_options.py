@@ -1,6 +1,7 @@
 """The options that `serve` and `gateway` share."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -74,6 +75,11 @@ _OPTIONS = [
         help="Cores, each with the whole model, that share the requests.",
     ),
     click.option(
+        "--data-parallel-lockstep",
+        is_flag=True,
+        help="For mixture-of-experts models, whose ranks step together. Rank 0 must run on the gateway's machine.",
+    ),
+    click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
         default="info",
@@ -114,6 +120,12 @@ def usage_errors() -> Iterator[None]:
         raise click.UsageError(str(error)) from error
 
 
+def coordinator_command(log_level: str, log_format: LogFormat) -> tuple[str, ...]:
+    """The argv of the coordinator of cores that step in lockstep. ``-P`` as for a core."""
+    flags = f"--log-level={log_level}", f"--log-format={log_format}"
+    return (sys.executable, "-P", "-m", "core.data_parallel", *flags)
+
+
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, which gets them as one ``settings`` argument; logging is set up by then."""
 
@@ -129,6 +141,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         core_load_timeout: float,
         core_ping_timeout: float,
         data_parallel_size: int,
+        data_parallel_lockstep: bool,
         log_level: str,
         log_format: LogFormat,
         **others: Any,
@@ -141,6 +154,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
                 load_timeout_s=core_load_timeout,
                 ping_timeout_s=core_ping_timeout,
                 data_parallel_size=data_parallel_size,
+                coordinator_command=coordinator_command(log_level, log_format) if data_parallel_lockstep else (),
             )
         settings = GatewaySettings(listen, limits, served_model_name, max_model_len, core, log_level, log_format)
         command(settings=settings, **others)

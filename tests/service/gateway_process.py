@@ -18,6 +18,7 @@ from typing import Any, Self
 import psutil
 
 from bench.null_core import __name__ as null_core
+from service.cli.gateway_options import coordinator_command
 from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
 from service.models import ModelFiles
 from service.server import run
@@ -131,12 +132,14 @@ class GatewayProcess(PythonProcess):
         address: str = "127.0.0.1:0",
         ping_timeout_s: float = 600,
         data_parallel_size: int = 1,
+        lockstep: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         terms = {
             "load_timeout_s": load_timeout_s,
             "ping_timeout_s": ping_timeout_s,
             "data_parallel_size": data_parallel_size,
+            "coordinator_command": coordinator_command("info", "text") if lockstep else (),
         }
         arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)
@@ -144,6 +147,11 @@ class GatewayProcess(PythonProcess):
     def cores(self) -> list[psutil.Process]:
         """Its children, by rank."""
         return [psutil.Process(int(pid)) for pid in re.findall(r"core started, pid ([0-9]+)", self.log)]
+
+    def coordinator(self) -> psutil.Process:
+        """The child that is no core."""
+        (pid,) = re.findall(r"coordinator started, pid ([0-9]+)", self.log)
+        return psutil.Process(int(pid))
 
 
 def _main(folder: str, drain_timeout_s: str, terms: str, address: str, *core: str) -> int:

@@ -37,6 +37,11 @@ FILES = named("m")
         (LimitsConfig, {"drain_timeout_s": float("nan")}, "got nan"),
         (LimitsConfig, {"drain_timeout_s": float("inf")}, "got inf"),
         (CoreConfig, {}, "needs a command or a handshake_address"),
+        (
+            CoreConfig,
+            {"command": ("x",), "coordinator_command": ("y",)},
+            "data_parallel_lockstep needs a data_parallel_size of at least 2, got 1",
+        ),
         (CoreConfig, {"command": ("x",), "load_timeout_s": 0}, r"core_load_timeout must be in \(0, 1e\+06\] s, got 0"),
         (CoreConfig, {"command": ("x",), "load_timeout_s": float("inf")}, "got inf"),
         (CoreConfig, {"handshake_address": "udp://h:1"}, "must be tcp://HOST:PORT or ipc:///PATH, got 'udp://h:1'"),

@@ -31,13 +31,13 @@ def test_folder_is_ours_alone_and_gone_at_the_end(place: Path) -> None:
 @pytest.mark.parametrize("num_spare", [0, -1])
 def test_paths_of_sockets_fit(place: Path, monkeypatch: pytest.MonkeyPatch, num_spare: int) -> None:
     """A TMPDIR is used as long as the longest path fits; for one more byte, /tmp is."""
-    rest = len("/sluicegate-12345678/handshake")
+    rest = len("/sluicegate-12345678/coordinator_to_front_ends")
     long_place = place / ("x" * (MAX_SOCKET_PATH_BYTES - len(str(place)) - 1 - rest - num_spare))
     long_place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long_place))
     with private_folder() as folder:
         assert folder.parent == (long_place if num_spare == 0 else Path("/tmp"))
-        assert len(str(folder / "handshake")) <= MAX_SOCKET_PATH_BYTES
+        assert len(str(folder / "coordinator_to_front_ends")) <= MAX_SOCKET_PATH_BYTES
 
 
 def test_no_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from core.data_parallel.coordinator import Coordinator, CoordinatorAddresses
+from core.data_parallel.coordinator import Coordinator
 from core.data_parallel.fake_group import FakeRankGroup, make_fake_groups
 from core.data_parallel.load_report import LoadReport
 from core.data_parallel.lockstep_loop import Group, LockstepLoop
@@ -26,7 +26,7 @@ from core.intake import InputQueue, Intake, OutputQueue
 from core.io_threads import IOThreads, Reports
 from core.shutdown import Shutdown
 from core.wire.messages import EngineAddresses, RequestType
-from core.wire.waves import SUBSCRIBE, CoordinatorState, FirstRequest
+from core.wire.waves import SUBSCRIBE, CoordinatorAddresses, CoordinatorState, FirstRequest
 from tests.core.builders import make_engine
 from tests.core.front_end import PATIENCE_S, FrontEnd, address_of
 

@@ -126,13 +126,17 @@ def test_rank_that_is_stopped(pair: Pair) -> None:
 
 
 def test_coordinator_on_tcp() -> None:
-    """It names the ports it was given, has a title of its own, and ends well when told to."""
+    """It names the ports it was given, has a title of its own, and ends with its lifeline, not with a signal."""
     coordinator = CoordinatorProcess("--num-engines", "1", "--host", "127.0.0.1")
     assert all(not address.endswith(":0") for address in coordinator.addresses.values())
     assert "sluicegate: DPCoordinator" in psutil.Process(coordinator.process.pid).cmdline()
-    coordinator.process.terminate()
-    assert coordinator.process.wait(PATIENCE_S) == 0
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        coordinator.process.send_signal(signum)
+    listener = Listener(coordinator.addresses["frontend_stats_publish_address"])
+    assert listener.receive().wave == 0
+    listener.close()
     os.close(coordinator.lifeline)
+    assert coordinator.process.wait(PATIENCE_S) == 0
     coordinator.close()
 
 

@@ -54,6 +54,17 @@ def test_defaults() -> None:
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
 
 
+def test_lockstep() -> None:
+    """Cores in lockstep have a coordinator, which logs as the gateway does; others have none."""
+    flags = ("--data-parallel-size", "2", "--log-level", "WARNING")
+    _, settings, _ = run(*flags, "--data-parallel-lockstep")
+    assert settings is not None
+    assert settings.core.coordinator_command[-3:] == ("core.data_parallel", "--log-level=warning", "--log-format=text")
+    _, settings, _ = run(*flags)
+    assert settings is not None
+    assert settings.core.coordinator_command == ()
+
+
 def test_flag_before_environment_before_file(config: Path) -> None:
     """A flag outdoes the environment, which outdoes the file, which outdoes the default."""
     config.write_text("drain-timeout: 1\nmax-queued-requests: 1\nserved-model-name: file\ndtype: float32\n")
@@ -98,6 +109,7 @@ def test_broken_file(config: Path, content: str, message: str) -> None:
         (["--core-load-timeout", "nan"], "core_load_timeout must be in (0, 1e+06] s, got nan"),
         (["--core-ping-timeout", "0.01"], "core_ping_timeout must be in [0.1, 1e+06] s, got 0.01"),
         (["--data-parallel-size", "0"], "--data-parallel-size"),
+        (["--data-parallel-lockstep"], "data_parallel_lockstep needs a data_parallel_size of at least 2, got 1"),
         (["--grpc-address", "localhost"], "grpc_address must be HOST:PORT"),
         (["--metrics-address", "x"], "metrics_address must be HOST:PORT"),
         (["--no-such-flag", "x"], "No such option"),
