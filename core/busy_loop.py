@@ -58,6 +58,9 @@ class BusyLoop:
         except Exception:
             self._fail_calls("the engine died")
             raise
+        except BaseException as panic:  # Native code raises such, and it must be told like any other death.
+            self._fail_calls("the engine died")
+            raise EngineFailedError(f"the engine panicked: {panic!r}") from panic
 
     def finish(self) -> None:
         """End what is left, once no more input can come: everything accepted gets its final output."""

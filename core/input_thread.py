@@ -82,7 +82,7 @@ class InputThread:
         setproctitle.setthreadtitle("core-input")
         try:
             self._read_until_stopped()
-        except Exception as error:
+        except BaseException as error:  # When native code panics, that is no Exception.
             logger.exception("the input thread died")
             self._on_death(f"the input thread died: {error!r}")
         finally:

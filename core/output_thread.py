@@ -66,7 +66,7 @@ class OutputThread:
         setproctitle.setthreadtitle("core-output")
         try:
             self._send_until_stopped()
-        except Exception as error:
+        except BaseException as error:  # When native code panics, that is no Exception.
             logger.exception("the output thread died")
             self._on_death(f"the output thread died: {error!r}")
             with contextlib.suppress(zmq.ZMQError):
