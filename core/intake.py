@@ -111,7 +111,7 @@ class Intake:
     def _take_request(self, from_client: int, frames: list[bytes]) -> None:
         try:
             message = self._request_decoder.decode(frames)
-        except WireError as error:
+        except Exception as error:  # Memory or descriptors may be short, which is no reason to leave it unanswered.
             request_id, client_index = salvage_request(frames[0])
             if request_id is None:
                 raise
@@ -126,15 +126,16 @@ class Intake:
         try:
             request = self._engine.preprocess_add_request(message)
         except Exception as error:
-            if not isinstance(error, ValueError):
-                logger.exception("request %s could not be preprocessed", message.request_id)
             self._refuse(message.request_id, client_index, error)
         else:
             added = AddedRequest(message.request_id, client_index, request, message.current_wave)
             self._input_queue.put((RequestType.ADD, added))
 
     def _refuse(self, request_id: str, client_index: int, error: Exception) -> None:
-        self._refused.warning("refused request %.100s: %s", request_id, error)
+        if isinstance(error, ValueError | WireError):
+            self._refused.warning("refused request %.100s: %s", request_id, error)
+        else:
+            logger.error("request %.100s could not be taken", request_id, exc_info=error)
         self._output_queue.put((client_index, refusal(request_id, error)))
 
     def _take_abort(self, frames: list[bytes]) -> None:
@@ -145,7 +146,7 @@ class Intake:
     def _take_call(self, from_client: int, frames: list[bytes]) -> None:
         try:
             call = self._call_decoder.decode(frames)
-        except WireError as error:
+        except Exception as error:
             call_id, client_index = salvage_call(frames[0])
             if call_id is None:
                 raise

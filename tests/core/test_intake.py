@@ -4,6 +4,7 @@ import queue
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from core.front_ends import FrontEnds
 from core.intake import AddedRequest, InputQueue, Intake, OutputQueue
 from core.wire.codec import Encoder
 from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, FinishReason, RequestType, UtilityCall
+from core.wire.tensor import Tensor
+from core.wire.tensor_ipc import TensorReceiver, TensorSender, tensor_channel
 from tests.core.front_end import make_request
 from tests.core.wire.recorded import recordings
 
@@ -23,11 +26,12 @@ NUM_CLIENTS = 3
 class Desk:
     """An intake and its queues."""
 
-    def __init__(self, engine: NullEngine | None = None) -> None:
+    def __init__(self, engine: NullEngine | None = None, tensors: TensorReceiver | None = None) -> None:
         self.engine = engine or NullEngine(NullEngineConfig(max_model_len=100))
         self.input_queue: InputQueue = queue.SimpleQueue()
         self.output_queue: OutputQueue = queue.SimpleQueue()
-        self.intake = Intake(self.engine, self.input_queue, self.output_queue, FrontEnds(NUM_CLIENTS, now=0.0))
+        front_ends = FrontEnds(NUM_CLIENTS, now=0.0)
+        self.intake = Intake(self.engine, self.input_queue, self.output_queue, front_ends, tensors)
 
     def take(self, *frames: bytes, from_client: int = 2) -> None:
         self.intake.take(from_client, list(frames))
@@ -138,6 +142,25 @@ def test_truncated_request() -> None:
     desk = Desk()
     desk.take(RequestType.ADD.value, desk.encoded(make_request("a"))[0][:-5])
     assert desk.refusal() == (2, "a", "refused: ADD: Input data was truncated")
+
+
+class PoorReceiver(TensorReceiver):
+    """Has no memory left."""
+
+    def take(self, handle: object, num_bytes: int) -> memoryview:  # noqa: ARG002
+        raise MemoryError(num_bytes)
+
+
+def test_no_memory_for_a_request() -> None:
+    """What fails for want of memory, and not for what it says, is answered as well."""
+    sender_end, receiver_end = tensor_channel()
+    sender, receiver = TensorSender(sender_end, threshold_bytes=0), PoorReceiver(receiver_end)
+    desk = Desk(tensors=receiver)
+    message = msgspec.structs.replace(make_request("a"), prompt_embeds=Tensor(np.ones((99, 4), np.float32)))
+    desk.take(RequestType.ADD.value, *(bytes(frame) for frame in Encoder(sender).encode(message)))
+    assert desk.refusal() == (0, "a", "1584")
+    sender.close()
+    receiver.close()
 
 
 def test_abort_takes_both_queues() -> None:
