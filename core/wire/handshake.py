@@ -189,7 +189,7 @@ class HandshakeServer:
             try:
                 status = self._checked_hello(identity, frames).status
             except HandshakeError as error:
-                logger.warning("ignored: %s", str(error)[:MAX_ERROR_CHARS])
+                await self._ignore(error)
                 continue
             if status == "HELLO":
                 yield int.from_bytes(identity, "little")
@@ -230,9 +230,12 @@ class HandshakeServer:
         except GroupError:
             raise
         except HandshakeError as error:
-            self._last_ignored = str(error)[:MAX_ERROR_CHARS]
-            logger.warning("ignored: %s", self._last_ignored)
-            await asyncio.sleep(0)  # Even if there is no end of them the time runs out.
+            await self._ignore(error)
+
+    async def _ignore(self, error: HandshakeError) -> None:
+        self._last_ignored = str(error)[:MAX_ERROR_CHARS]
+        logger.warning("ignored: %s", self._last_ignored)
+        await asyncio.sleep(0)  # Even if there is no end of them, the time runs out and everybody else has a turn.
 
     async def _take(self, identity: bytes, frames: list[bytes]) -> None:
         hello = self._checked_hello(identity, frames)
