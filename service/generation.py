@@ -98,7 +98,7 @@ class Generation:
 
     def _sensible(self, num_cached_tokens: int) -> int:
         """Of the prompt, whatever the core says."""
-        return min(max(num_cached_tokens, 0), len(self.request.prompt_token_ids))
+        return min(max(num_cached_tokens, 0), self.request.num_prompt_tokens)
 
     def _fault_of(self, output: EngineCoreOutput) -> str | None:
         if output.finish_reason is FinishReason.ERROR:

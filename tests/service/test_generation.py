@@ -1,9 +1,13 @@
 """One request as the core sees it, and its outputs as events."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
+from core.wire.tensor import Tensor
 from service.errors import Internal, InvalidRequest
 from service.events import Delta, Event, Finished, Started
 from service.generation import Generation
@@ -53,6 +57,15 @@ def test_started_once(byte_tokenizer: Tokenizer) -> None:
     assert events[0] == Started(3, 2, [1, 2, 3], None)
     assert events[1] == Delta(1, "A", [], None)
     assert kinds(generation.feed(EngineCoreOutput(first, [66], prefill_stats=PrefillStats(3)))) == [Delta]
+
+
+def test_cached_rows(byte_tokenizer: Tokenizer) -> None:
+    """Rows found in the cache count as cached tokens; no more than the prompt has, whatever the core says."""
+    for said, told in ((2, 2), (9, 3), (-1, 0)):
+        rows = Tensor(np.zeros((3, 4), np.float32))
+        generation = Generation(replace(a_request(), prompt_token_ids=[], prompt_embeds=rows), byte_tokenizer)
+        output = EngineCoreOutput(generation.core_ids[0], [65], prefill_stats=PrefillStats(3, 1, said))
+        assert generation.feed(output)[0] == Started(3, told, [], None)
 
 
 def test_empty_deltas_are_left_out(byte_tokenizer: Tokenizer) -> None:
