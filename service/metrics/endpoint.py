@@ -64,9 +64,11 @@ class MetricsEndpoint:
                 async with asyncio.timeout(_TIMEOUT_S):
                     request_line = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
                     writer.write(await self._answer(request_line))
-                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
         finally:
-            writer.close()
+            # Closed politely, a connection would wait for whoever does not read its answer, and count no more.
+            writer.transport.abort()
 
     async def _answer(self, request_line: bytes) -> bytes:
         method, _, target = request_line.partition(b" ")

@@ -85,6 +85,25 @@ async def test_connections_are_bounded(endpoint: MetricsEndpoint) -> None:
         open_writer.close()
 
 
+async def make_much_text() -> bytes:
+    return b"up 1\n" * 2**22
+
+
+async def test_a_client_that_does_not_read() -> None:
+    """What waits for a client that does not read is dropped when its time is up, or the server stops."""
+    served = MetricsEndpoint(make_much_text)
+    await served.start("127.0.0.1:0")
+    host, _, port = served.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(30):
+        assert await reader.read(1) == b"H"
+        await served.stop()
+        with suppress(ConnectionResetError):
+            assert len(await reader.read()) < len(await make_much_text())
+    writer.close()
+
+
 @pytest.mark.parametrize("address", ["192.0.2.1:1", "no.such.host.invalid:1"])
 async def test_address_that_cannot_be(address: str) -> None:
     """An address that is not this host's is refused by name."""
