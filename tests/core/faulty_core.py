@@ -87,8 +87,6 @@ class FaultyEngine(NullEngine):
 @click.option("--fault", required=True)
 def main(process: ProcessConfig, fault: str) -> None:
     def load(_group: ParallelConfig, on_failure: Callable[[], None]) -> FaultyEngine:
-        if fault == "abort in load":
-            os.abort()
         return FaultyEngine(fault, on_failure)
 
     sys.exit(run_engine_core(process, load))

@@ -79,14 +79,6 @@ async def test_a_fault_of_the_core_makes_all_unavailable(
         assert gateway.leftovers() == []
 
 
-async def test_a_core_that_aborts_while_it_loads(byte_model: ModelFiles, short_folder: Path) -> None:
-    """The gateway ends with it and names the signal."""
-    async with GatewayProcess(byte_model, short_folder, command("abort in load")) as gateway:
-        assert await gateway.exit_code() == 1
-        assert "signal 6" in gateway.log
-        assert gateway.leftovers() == []
-
-
 async def _to_its_end(stream: grpc.aio.UnaryStreamCall) -> None:
     while await stream.read() is not grpc.aio.EOF:
         pass

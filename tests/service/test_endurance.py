@@ -1,4 +1,4 @@
-"""Many requests through a gateway process and its core: neither grows with their number, and nothing of them stays."""
+"""A gateway process and its core: of many requests nothing stays, and without any they do nothing."""
 
 import asyncio
 import random
@@ -22,6 +22,7 @@ from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
 FAST_CORE = [sys.executable, "-m", null_core, "--token-ids", "97,98,99"]
 NUM_AT_ONCE = 100
+IDLE_S = 3
 MAX_GROWTH_BYTES = 64 << 20
 """After a quarter of the calls. The allocator alone makes up for half of it, and gives it back some calls later."""
 
@@ -43,6 +44,9 @@ class Server:
 
     def num_bytes(self) -> list[int]:
         return [process.memory_info().rss for process in self._processes]
+
+    def processor_seconds(self) -> list[float]:
+        return [sum(process.cpu_times()[:2]) for process in self._processes]
 
     async def until_idle(self) -> None:
         """Return when no table holds a request: neither the gateway's nor the core's."""
@@ -116,3 +120,15 @@ async def test_short_requests_and_long_streams(byte_model: ModelFiles, short_fol
 
         await repeat(stream, 200)
         await grows_no_further(server, answer, 5000)
+
+
+async def test_idle_costs_nothing(byte_model: ModelFiles, short_folder: Path) -> None:
+    """After a request neither process uses more than 2 % of a processor."""
+    request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 1})
+    async with serving(byte_model, short_folder, FAST_CORE) as server:
+        await server.inference.Generate(request)
+        await server.until_idle()
+        before = server.processor_seconds()
+        await asyncio.sleep(IDLE_S)
+        for start, end in zip(before, server.processor_seconds(), strict=True):
+            assert end - start < 0.02 * IDLE_S
