@@ -45,7 +45,6 @@ class InProcessExecutor:
         self._runner: ModelRunner | None = ModelRunner(load())
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
-        self._kv_cache_shape = (0, 0)
         # How many threads torch uses is, in part, each thread's own affair.
         self._model_thread = ThreadPoolExecutor(1, "model", initializer=use_available_cpus)
 
@@ -84,7 +83,6 @@ class InProcessExecutor:
             raise ValueError(
                 f"kv_cache_memory must be at most what {self._device} has left, {free} bytes, got {needed}"
             )
-        self._kv_cache_shape = (num_blocks, block_size)
         self._running.initialize_kv_cache(num_blocks, block_size)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
@@ -101,7 +99,7 @@ class InProcessExecutor:
         if "weights" in parts and "weights" in asleep:
             self._running.set_model(self._reload())
         if "kv_cache" in parts and "kv_cache" in asleep:
-            self._running.initialize_kv_cache(*self._kv_cache_shape)
+            self._running.restore_kv_cache()
         logger.info("awake: %s", ", ".join(part for part in MEMORY_PARTS if part not in self.asleep_parts) or "nothing")
 
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:

@@ -1,5 +1,8 @@
 """Runs the model for one scheduler step: requests in, tokens out."""
 
+import functools
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -18,6 +21,7 @@ class ModelRunner:
     def __init__(self, model: Model) -> None:
         self._model: Model | None = model
         self._cache: PagedKVCache | None = None
+        self._make_cache: Callable[[], PagedKVCache] | None = None
         self._requests: dict[str, RequestState] = {}
         self._prompt_logprobs: dict[str, PromptLogprobs] = {}
         self._sampler = Sampler()
@@ -59,7 +63,15 @@ class ModelRunner:
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         """Block 0 is the null block."""
         model = self.model
-        self._cache = PagedKVCache(model.architecture, num_blocks, block_size, model.device, model.dtype)
+        self._make_cache = functools.partial(
+            PagedKVCache, model.architecture, num_blocks, block_size, model.device, model.dtype
+        )
+        self._cache = self._make_cache()
+
+    def restore_kv_cache(self) -> None:
+        """One like the one that was dropped, empty. The model may still be asleep."""
+        assert self._make_cache is not None, "there was one"
+        self._cache = self._make_cache()
 
     @torch.inference_mode()
     def execute(self, work: SchedulerOutput) -> ModelRunnerOutput:

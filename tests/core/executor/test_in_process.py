@@ -60,8 +60,9 @@ def test_after_shutdown_no_step_starts(executor: InProcessExecutor) -> None:
         executor.execute_model(prefill("a"))
 
 
-def test_memory_goes_and_comes_back(executor: InProcessExecutor) -> None:
-    """Asleep it holds neither model nor KV cache, in no corner; awake, the same prompt gets the same token."""
+@pytest.mark.parametrize(("first", "last"), [MEMORY_PARTS, MEMORY_PARTS[::-1]])
+def test_memory_goes_and_comes_back(executor: InProcessExecutor, first: str, last: str) -> None:
+    """Asleep it holds neither model nor KV cache, in no corner; awake, part by part, a prompt gets its token again."""
     before = executor.execute_model(prefill("a")).result()
     memory = executor.memory_bytes
     assert memory["kv_cache"] == 8 * 16 * executor.model_info.kv_bytes_per_token
@@ -72,8 +73,8 @@ def test_memory_goes_and_comes_back(executor: InProcessExecutor) -> None:
     assert executor.memory_bytes == dict.fromkeys(MEMORY_PARTS, 0)
     assert executor.asleep_parts == set(MEMORY_PARTS)
     assert isinstance(executor.execute_model(prefill("b")).exception(), RuntimeError)
-    executor.wake_up(["weights"])
-    assert executor.asleep_parts == {"kv_cache"}
+    executor.wake_up([first])
+    assert executor.asleep_parts == {last}
     executor.wake_up(MEMORY_PARTS)
     assert executor.memory_bytes == memory
     after = executor.execute_model(prefill("c")).result()
