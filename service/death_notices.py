@@ -20,7 +20,7 @@ class DeathNotices:
     def came(self, alive: Collection[int]) -> set[int]:
         """One more of those that were thought ``alive`` is dead."""
         self._num_dead += 1
-        self._suspects = self._suspects or set(alive)
+        self._suspects |= set(alive)  # who was heard after the last notice may have sent this one
         return self._convicted()
 
     def heard(self, rank: int) -> set[int]:

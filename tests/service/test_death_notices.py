@@ -25,6 +25,15 @@ def test_all_have_died() -> None:
     assert deaths.came([0, 1]) == {0, 1}
 
 
+def test_one_death_after_another() -> None:
+    """Who was heard after the first notice may have sent the second; who has sent none is never convicted."""
+    deaths = DeathNotices()
+    assert deaths.came([0, 1, 2]) == set()
+    assert deaths.heard(1) == set()
+    assert deaths.came([0, 1, 2]) == set()
+    assert deaths.heard(2) == {0, 1}
+
+
 def test_a_death_that_is_noticed_otherwise() -> None:
     """A process that ended clears the notice up: nobody else is convicted later."""
     deaths = DeathNotices()
