@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig
-from core.process import ProcessConfig, run_engine_core
+from core.process import ProcessConfig, exit_at_once, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import EngineReadyResponse, ParallelConfig
 from core.wire.standard_files import open_standard_files
@@ -145,7 +145,7 @@ def command(
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local)
     load = functools.partial(load_engine, model_config, cache, scheduler, profile_dir=profile_dir, kv_events=kv_events)
-    sys.exit(run_engine_core(process, load))
+    exit_at_once(run_engine_core(process, load))
 
 
 def make_kv_events(endpoint: str | None, topic: str, replay_endpoint: str | None, rank: int) -> KVEventsConfig | None:
