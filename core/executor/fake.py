@@ -13,25 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.executor.interface import (
-    MEMORY_PARTS,
-    CachedRequest,
-    ModelInfo,
-    ModelRunnerOutput,
-    NewRequest,
-    SchedulerOutput,
-)
+from core.executor.fake_request import FakeExecutorError, FakeRequest, hash_prefix, make_logprobs
+from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, SchedulerOutput
 from core.executor.worker_calls import call_worker
-from core.wire.messages import LogprobsLists, LogprobsTensors
-from core.wire.tensor import Tensor
 
 FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8, hidden_size=4)
 _EMPTY = -1
-_MASK = (1 << 62) - 1
-
-
-class FakeExecutorError(Exception):
-    """The scheduler's output contradicts what this executor knows; the text says how."""
 
 
 def fake_embed(token_ids: Sequence[int]) -> NDArray[np.float32]:
@@ -43,7 +30,7 @@ def fake_embed(token_ids: Sequence[int]) -> NDArray[np.float32]:
 
 def fake_next_token(token_ids: Sequence[int], vocab_size: int) -> int:
     """The token that FakeExecutor gives after ``token_ids``."""
-    return _to_token(_hash_prefix(token_ids, 0)[-1], vocab_size)
+    return _to_token(hash_prefix(token_ids, 0)[-1], vocab_size)
 
 
 class FakeExecutor:
@@ -80,7 +67,7 @@ class FakeExecutor:
         self._block_size = 0
         self._slots = np.zeros(0, dtype=np.int64)
         self._num_slots = 0
-        self._requests: dict[str, _FakeRequest] = {}
+        self._requests: dict[str, FakeRequest] = {}
         self._failure_callbacks: list[Callable[[], None]] = []
         self.asleep_parts: frozenset[str] = frozenset()
         self.profiles: list[tuple[str | None, int, int | None]] = []
@@ -192,7 +179,7 @@ class FakeExecutor:
         for new in scheduled.new_requests:
             if new.request_id in self._requests:
                 raise FakeExecutorError(f"{new.request_id} is new, but is known")
-            self._requests[new.request_id] = _FakeRequest(new)
+            self._requests[new.request_id] = FakeRequest(new)
         for cached in scheduled.cached_requests:
             self._requests[cached.request_id].update(cached)
         named = [cached.request_id for cached in scheduled.cached_requests]
@@ -200,25 +187,25 @@ class FakeExecutor:
         if named != list(scheduled.num_scheduled_tokens):
             raise FakeExecutorError(f"{named} are named, {list(scheduled.num_scheduled_tokens)} are scheduled")
 
-    def _write_slots(self, request: "_FakeRequest", num_tokens: int) -> None:
+    def _write_slots(self, request: "FakeRequest", num_tokens: int) -> None:
         start = request.num_computed_tokens
         end = start + num_tokens
         if num_tokens < 1 or end > len(request.token_ids):
             raise FakeExecutorError(f"{request}: asked to compute {num_tokens} tokens")
         slots = request.find_slots(end, self._block_size)
         before = int(self._slots[slots[start - 1]]) if start else 0
-        self._slots[slots[start:]] = _hash_prefix(request.inputs(start, end), before)
+        self._slots[slots[start:]] = hash_prefix(request.inputs(start, end), before)
         request.num_computed_tokens = end
         self._check_slots(request, slots)
 
-    def _check_slots(self, request: "_FakeRequest", slots: NDArray[np.int64]) -> None:
+    def _check_slots(self, request: "FakeRequest", slots: NDArray[np.int64]) -> None:
         wrong = np.flatnonzero(self._slots[slots] != request.expected_slots(len(slots)))
         if wrong.size:
             position = int(wrong[0])
             state = "was never written" if self._slots[slots[position]] == _EMPTY else "holds another prefix"
             raise FakeExecutorError(f"{request}: slot {slots[position]} at position {position} {state}")
 
-    def _sample(self, request: "_FakeRequest", result: ModelRunnerOutput) -> None:
+    def _sample(self, request: "FakeRequest", result: ModelRunnerOutput) -> None:
         last_slot = request.find_slots(len(request.token_ids), self._block_size)[-1]
         token_id = _to_token(int(self._slots[last_slot]), self._model_info.vocab_size)
         script = self._scripted_tokens.get(request.request_id, ())
@@ -230,7 +217,7 @@ class FakeExecutor:
         request.token_ids.append(token_id)
         result.sampled_token_ids[request.request_id] = [token_id]
         if request.num_logprobs is not None:
-            result.logprobs[request.request_id] = _make_logprobs(token_id, request.num_logprobs)
+            result.logprobs[request.request_id] = make_logprobs(token_id, request.num_logprobs)
         if request.request_id in self._nan_request_ids:
             result.num_nans_in_logits[request.request_id] = self._model_info.vocab_size
         if request.request_id in self._masked_request_ids and num_output_tokens >= len(script):
@@ -249,81 +236,5 @@ class _FakeStep(Future[ModelRunnerOutput]):
         return super().result(timeout)
 
 
-class _FakeRequest:
-    """What the executor keeps of a request, its token ids grown by what it samples."""
-
-    def __init__(self, new: NewRequest) -> None:
-        self.request_id = new.request_id
-        self.token_ids = new.token_ids
-        self.num_prompt_tokens = new.num_prompt_tokens
-        self.num_logprobs = new.sampling_params.logprobs
-        self.num_prompt_logprobs = new.sampling_params.prompt_logprobs
-        self.block_ids = list(new.block_ids)
-        self.num_cached_tokens = self.num_computed_tokens = new.num_computed_tokens
-        self._embeds = new.embeds
-        self._expected: list[int] = []
-
-    def __repr__(self) -> str:
-        progress = f"{self.num_computed_tokens} of {len(self.token_ids)} tokens computed"
-        return f"{self.request_id} ({progress}, blocks {self.block_ids})"
-
-    def update(self, cached: CachedRequest) -> None:
-        if cached.num_computed_tokens != self.num_computed_tokens:
-            raise FakeExecutorError(f"{self}: the scheduler counts {cached.num_computed_tokens} computed")
-        self.block_ids += cached.new_block_ids
-
-    def inputs(self, start: int, end: int) -> list[int]:
-        """The tokens at [start, end), those of which the prompt has rows read from the rows."""
-        tokens = np.array(self.token_ids[start:end])
-        if self._embeds is not None:
-            places = np.flatnonzero(~self._embeds.is_token[start:end])
-            tokens[places] = self._embeds.rows.array[start + places, 0]
-        return [int(token) for token in tokens]
-
-    def find_slots(self, count: int, block_size: int) -> NDArray[np.int64]:
-        """Where the first ``count`` tokens are, int64 [count]."""
-        if count > len(self.block_ids) * block_size or 0 in self.block_ids:
-            raise FakeExecutorError(f"{self}: no place for {count} tokens in blocks of {block_size}")
-        positions = np.arange(count)
-        return np.asarray(self.block_ids)[positions // block_size] * block_size + positions % block_size
-
-    def score_prompt(self, num_logprobs: int) -> LogprobsTensors:
-        """One row for each prompt token but the first, if this executor computed all of them."""
-        if self.num_cached_tokens:
-            raise FakeExecutorError(f"{self}: prompt_logprobs, but {self.num_cached_tokens} tokens were not computed")
-        rows = [_make_logprobs(token_id, num_logprobs) for token_id in self.token_ids[1:]]
-        none = np.zeros((0, num_logprobs + 1))
-        return LogprobsTensors(
-            Tensor(np.concatenate([none, *(row.token_ids for row in rows)]).astype(np.int32)),
-            Tensor(np.concatenate([none, *(row.logprobs for row in rows)]).astype(np.float32)),
-            Tensor(np.ones(len(rows), np.int32)),
-        )
-
-    def expected_slots(self, count: int) -> list[int]:
-        """What the first ``count`` slots must hold."""
-        known = len(self._expected)
-        self._expected += _hash_prefix(self.inputs(known, count), self._expected[-1] if known else 0)
-        return self._expected[:count]
-
-
-def _hash_prefix(token_ids: Sequence[int], before: int) -> list[int]:
-    """One hash per token, each of the one before it and its token."""
-    hashes = []
-    for token_id in token_ids:
-        before = ((before ^ (token_id + 1)) * 0x5851F42D4C957F2D + 0x14057B7EF767814F) & _MASK
-        hashes.append(before)
-    return hashes
-
-
 def _to_token(prefix_hash: int, vocab_size: int) -> int:
     return (prefix_hash >> 24) % vocab_size
-
-
-def _make_logprobs(token_id: int, num_logprobs: int) -> LogprobsLists:
-    """One row: the sampled token, then ``num_logprobs`` others, each half as likely as the one before."""
-    columns = np.arange(num_logprobs + 1)
-    return LogprobsLists(
-        token_ids=(token_id + columns).astype(np.int32)[None],
-        logprobs=(-np.log(2.0) * (columns + 1)).astype(np.float32)[None],
-        ranks=np.ones(1, dtype=np.int64),
-    )

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.executor.fake import FAKE_MODEL, FakeExecutor, FakeExecutorError
+from core.executor.fake import FAKE_MODEL, FakeExecutor
+from core.executor.fake_request import FakeExecutorError
 from core.wire.messages import FinishReason
 from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from core.busy_loop import BusyLoop, EngineFailedError
-from core.executor.fake import FakeExecutor, FakeExecutorError
+from core.executor.fake import FakeExecutor
+from core.executor.fake_request import FakeExecutorError
 from core.intake import AddedRequest, OutputQueue
 from core.shutdown import Shutdown
 from core.wire.messages import RequestType

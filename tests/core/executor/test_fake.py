@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.executor.fake import FakeExecutor, FakeExecutorError, fake_next_token
+from core.executor.fake import FakeExecutor, fake_next_token
+from core.executor.fake_request import FakeExecutorError
 from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
 from core.wire.sampling_params import SamplingParams
 

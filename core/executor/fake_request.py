@@ -1,0 +1,93 @@
+"""What FakeExecutor keeps of a request, and what it expects to find where the request's blocks are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.executor.interface import CachedRequest, NewRequest
+from core.wire.messages import LogprobsLists, LogprobsTensors
+from core.wire.tensor import Tensor
+
+_MASK = (1 << 62) - 1
+
+
+class FakeExecutorError(Exception):
+    """The scheduler's output contradicts what this executor knows; the text says how."""
+
+
+class FakeRequest:
+    """Its token ids grow by what the executor samples."""
+
+    def __init__(self, new: NewRequest) -> None:
+        self.request_id = new.request_id
+        self.token_ids = new.token_ids
+        self.num_prompt_tokens = new.num_prompt_tokens
+        self.num_logprobs = new.sampling_params.logprobs
+        self.num_prompt_logprobs = new.sampling_params.prompt_logprobs
+        self.block_ids = list(new.block_ids)
+        self.num_cached_tokens = self.num_computed_tokens = new.num_computed_tokens
+        self._embeds = new.embeds
+        self._expected: list[int] = []
+
+    def __repr__(self) -> str:
+        progress = f"{self.num_computed_tokens} of {len(self.token_ids)} tokens computed"
+        return f"{self.request_id} ({progress}, blocks {self.block_ids})"
+
+    def update(self, cached: CachedRequest) -> None:
+        """It has more blocks, and goes on where it is: raises FakeExecutorError if that is not what is meant."""
+        if cached.num_computed_tokens != self.num_computed_tokens:
+            raise FakeExecutorError(f"{self}: the scheduler counts {cached.num_computed_tokens} computed")
+        self.block_ids += cached.new_block_ids
+
+    def inputs(self, start: int, end: int) -> list[int]:
+        """The tokens at [start, end), those of which the prompt has rows read from the rows."""
+        tokens = np.array(self.token_ids[start:end])
+        if self._embeds is not None:
+            places = np.flatnonzero(~self._embeds.is_token[start:end])
+            tokens[places] = self._embeds.rows.array[start + places, 0]
+        return [int(token) for token in tokens]
+
+    def find_slots(self, count: int, block_size: int) -> NDArray[np.int64]:
+        """Where the first ``count`` tokens are, int64 [count]."""
+        if count > len(self.block_ids) * block_size or 0 in self.block_ids:
+            raise FakeExecutorError(f"{self}: no place for {count} tokens in blocks of {block_size}")
+        positions = np.arange(count)
+        return np.asarray(self.block_ids)[positions // block_size] * block_size + positions % block_size
+
+    def score_prompt(self, num_logprobs: int) -> LogprobsTensors:
+        """One row for each prompt token but the first, if this executor computed all of them."""
+        if self.num_cached_tokens:
+            raise FakeExecutorError(f"{self}: prompt_logprobs, but {self.num_cached_tokens} tokens were not computed")
+        rows = [make_logprobs(token_id, num_logprobs) for token_id in self.token_ids[1:]]
+        none = np.zeros((0, num_logprobs + 1))
+        return LogprobsTensors(
+            Tensor(np.concatenate([none, *(row.token_ids for row in rows)]).astype(np.int32)),
+            Tensor(np.concatenate([none, *(row.logprobs for row in rows)]).astype(np.float32)),
+            Tensor(np.ones(len(rows), np.int32)),
+        )
+
+    def expected_slots(self, count: int) -> list[int]:
+        """What the first ``count`` slots must hold."""
+        known = len(self._expected)
+        self._expected += hash_prefix(self.inputs(known, count), self._expected[-1] if known else 0)
+        return self._expected[:count]
+
+
+def hash_prefix(token_ids: Sequence[int], before: int) -> list[int]:
+    """One hash per token, each of the one before it and its token; 0 comes before the first."""
+    hashes = []
+    for token_id in token_ids:
+        before = ((before ^ (token_id + 1)) * 0x5851F42D4C957F2D + 0x14057B7EF767814F) & _MASK
+        hashes.append(before)
+    return hashes
+
+
+def make_logprobs(token_id: int, num_logprobs: int) -> LogprobsLists:
+    """One row: the sampled token, then ``num_logprobs`` others, each half as likely as the one before."""
+    columns = np.arange(num_logprobs + 1)
+    return LogprobsLists(
+        token_ids=(token_id + columns).astype(np.int32)[None],
+        logprobs=(-np.log(2.0) * (columns + 1)).astype(np.float32)[None],
+        ranks=np.ones(1, dtype=np.int64),
+    )
