@@ -80,26 +80,19 @@ def test_prompts_are_scored_as_in_the_reference_with_a_warm_prefix_cache(server:
         assert generation.usage.num_cached_tokens == 0
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        pytest.param(["--no-enable-prefix-caching"], id="without prefix caching"),
-        pytest.param(["--max-num-batched-tokens", "64"], id="chunked prefill"),
-        pytest.param(["--max-num-batched-tokens", "64", "--async-scheduling"], id="chunked prefill, async"),
-    ],
-)
-def test_all_cases_at_once_give_their_tokens(flags: list[str]) -> None:
-    """However a step is filled, and the prompts their log-probabilities."""
-    with serving(*flags) as server:
+def test_all_cases_at_once_give_their_tokens_without_a_prefix_cache() -> None:
+    """And the prompts their log-probabilities."""
+    with serving("--no-enable-prefix-caching") as server:
         for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address, prompt_logprobs=1)), strict=True):
             _check_prompt(case, generation)
             _check(case, generation)
 
 
 @pytest.mark.parametrize("flag", ["--no-async-scheduling", "--async-scheduling"])
-def test_all_cases_at_once_give_their_tokens_when_the_kv_cache_is_too_small_for_them(flag: str) -> None:
+def test_all_cases_at_once_give_their_tokens_in_chunks_and_a_kv_cache_that_is_too_small_for_them(flag: str) -> None:
     """Requests are preempted and computed again, their prompts without the prefix cache, and end the same."""
-    with serving("--kv-cache-memory", SMALL_KV_CACHE, "--max-model-len", "256", flag) as server:
+    small = "--kv-cache-memory", SMALL_KV_CACHE, "--max-model-len", "256", "--max-num-batched-tokens", "64"
+    with serving(*small, flag) as server:
         for case, generation in zip(CASES, asyncio.run(_all_at_once(server.address, prompt_logprobs=1)), strict=True):
             _check_prompt(case, generation)
             _check(case, generation)
