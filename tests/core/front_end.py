@@ -33,6 +33,8 @@ from core.wire.sampling_params import SamplingParams
 from core.wire.tensor_ipc import TensorSender
 from core.wire.version import WireVersion, decoder_of_outputs
 
+ENDLESS = 8000
+"""More tokens than a paced core gives while a test runs."""
 PATIENCE_S = 60
 """How long a test waits for what must come: far longer than it takes on a loaded machine."""
 ROOT = Path(__file__).parents[2]
