@@ -67,6 +67,13 @@ def add(engine: EngineCore, request_id: str = "r", prompt: Sequence[int] = (1, 2
     engine.add_request(engine.preprocess_add_request(make_message(request_id, prompt, SamplingParams(**params))))
 
 
+def add_for_client(
+    engine: EngineCore, request_id: str, client_index: int, prompt: Sequence[int] = (1, 2, 3), **params: Any
+) -> None:
+    message = make_message(request_id, prompt, SamplingParams(**params), client_index=client_index)
+    engine.add_request(engine.preprocess_add_request(message))
+
+
 def step(engine: EngineCore) -> dict[str, EngineCoreOutput]:
     """One step, checked for leaks; its outputs by request id."""
     outputs, _ = engine.step()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.wire import messages
+from core.wire.codec import Decoder
 
 FOLDER = Path(__file__).parents[2] / "data" / "frames"
 _ENTRIES = json.loads((FOLDER / "index.json").read_text())["entries"]
@@ -53,6 +54,10 @@ def recordings() -> list[Recording]:
 
 def recording(name: str) -> Recording:
     return next(found for found in recordings() if found.name == name)
+
+
+def recorded_outputs(name: str) -> messages.EngineCoreOutputs:
+    return Decoder(messages.EngineCoreOutputs).decode(recording(name).frames)
 
 
 def raw_frame(file_name: str) -> bytes:
