@@ -21,6 +21,8 @@ from tests.model_files import SMOLLM2_CASES
 CLEAR_MARGIN = 0.02
 """Below this gap to the second best token, two correct implementations may differ."""
 LOGPROB_TOLERANCE = 0.02
+SHORT = 24
+"""Tokens of an answer that need not be whole: the whole ones are compared in a batch, and by way of a server."""
 
 
 def ask_case(case: dict[str, Any]) -> Ask:
@@ -28,8 +30,8 @@ def ask_case(case: dict[str, Any]) -> Ask:
 
 
 def check_case(case: dict[str, Any], ask: Ask) -> None:
-    """Up to the first step that is not clear, if the tokens part there."""
-    for step, (token_id, expected) in enumerate(zip(ask.output, case["greedy_token_ids"], strict=True)):
+    """As far as ``ask`` went, or up to the first step that is not clear, if the tokens part there."""
+    for step, (token_id, expected) in enumerate(zip(ask.output, case["greedy_token_ids"], strict=False)):
         if token_id != expected:
             assert case["top1_margin"][step] < CLEAR_MARGIN, (case["name"], step, ask.output)
             return
@@ -48,15 +50,15 @@ def check_top5(expected: list[list[float]], token_ids: Sequence[int], logprobs: 
 def test_every_reference_case_gives_its_tokens_alone(smollm2: Model, case: dict[str, Any]) -> None:
     """Greedy tokens and the best five log-probabilities."""
     ask = ask_case(case)
-    Driver(ModelRunner(smollm2)).run([ask], len(case["greedy_token_ids"]))
+    Driver(ModelRunner(smollm2)).run([ask], min(len(case["greedy_token_ids"]), SHORT))
     check_case(case, ask)
 
 
-@pytest.mark.parametrize("budget", [512, 24], ids=["whole-prompts", "chunks"])
-def test_all_reference_cases_give_their_tokens_in_one_batch(smollm2: Model, budget: int) -> None:
+@pytest.mark.parametrize(("budget", "longest"), [(512, 96), (24, SHORT)], ids=["whole-prompts", "chunks"])
+def test_all_reference_cases_give_their_tokens_in_one_batch(smollm2: Model, budget: int, longest: int) -> None:
     """Prompts whole, or in chunks beside requests that decode already."""
     asks = [ask_case(case) for case in SMOLLM2_CASES]
-    num_tokens = {case["name"]: len(case["greedy_token_ids"]) for case in SMOLLM2_CASES}
+    num_tokens = {case["name"]: min(len(case["greedy_token_ids"]), longest) for case in SMOLLM2_CASES}
     Driver(ModelRunner(smollm2)).run(asks, num_tokens, budget)
     for case, ask in zip(SMOLLM2_CASES, asks, strict=True):
         check_case(case, ask)
@@ -84,13 +86,13 @@ def seeded(request_id: str, seed: int) -> Ask:
 
 
 def test_seeded_tokens_do_not_depend_on_the_neighbours(smollm2: Model) -> None:
-    """Seed 7, temperature 0.9: alone, beside 15 others, and beside others with prompts in chunks."""
+    """Seed 7, temperature 0.9: alone, beside seven others, and beside others with prompts in chunks."""
     runner = ModelRunner(smollm2)
     alone, beside, chunked = seeded("a", 7), seeded("b", 7), seeded("c", 7)
-    Driver(runner).run([alone], 24)
-    others = [seeded(f"other {seed}", seed) for seed in range(20, 35)]
-    Driver(runner).run([*others[:8], beside, *others[8:]], 24)
-    Driver(runner).run([seeded("d", 40), chunked, seeded("e", 41)], 24, budget=13)
+    Driver(runner).run([alone], 12)
+    others = [seeded(f"other {seed}", seed) for seed in range(20, 27)]
+    Driver(runner).run([*others[:4], beside, *others[4:]], 12)
+    Driver(runner).run([seeded("d", 40), chunked, seeded("e", 41)], 12, budget=13)
     assert alone.output == beside.output == chunked.output
     assert len({tuple(other.output) for other in others}) == len(others)
 
@@ -99,13 +101,13 @@ def test_a_preempted_request_goes_on_with_the_tokens_it_would_have_had(smollm2: 
     """Resubmitted with the tokens so far, into other blocks, greedy as well as seeded."""
     runner = ModelRunner(smollm2)
     expected = [seeded("a", 7), Ask("b", random_tokens(40, 49_152), GREEDY)]
-    Driver(runner).run(expected, 24)
+    Driver(runner).run(expected, 14)
     resumed = [seeded("a", 7), Ask("b", random_tokens(40, 49_152), GREEDY)]
     driver = Driver(runner)
     driver.run(resumed, 9)
     driver.finish(*resumed)
     driver.run([seeded("c", 50)], 5)
-    driver.run(resumed, 24, budget=16)
+    driver.run(resumed, 14, budget=16)
     assert [ask.output for ask in resumed] == [ask.output for ask in expected]
 
 
