@@ -24,6 +24,7 @@ class EngineControl:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._running: set[asyncio.Task[Any]] = set()
+        self._num_sleeps = 0
 
     async def call(self, method: str, *args: Any) -> Any:
         """The result of a utility call."""
@@ -31,6 +32,10 @@ class EngineControl:
             return await self._gate.look_in().engine.call_utility(method, *args)
         except UtilityError as error:
             raise FailedPrecondition(str(error)) from error
+
+    async def resume(self) -> None:
+        """Schedule again, which the core refuses while it is asleep: ready from now on."""
+        await self._to_the_end(self._resume())
 
     async def sleep(self, level: int, mode: str) -> None:
         """Pause and, from level 1 on, give the memory back: not ready from now on."""
@@ -45,16 +50,32 @@ class EngineControl:
             await self.call("sleep", level, mode)
             return
         self._gate.look_in()
+        self._num_sleeps += 1
         self._gate.set_asleep(True)
         try:
             await self.call("sleep", level, mode)
         except FailedPrecondition:
-            self._gate.set_asleep(await self.call("is_sleeping"))
+            await self._ask_whether_asleep()
             raise
 
     async def _wake_up(self, tags: Sequence[str]) -> None:
         await self.call("wake_up", list(tags) or None)
-        self._gate.set_asleep(await self.call("is_sleeping"))
+        await self._ask_whether_asleep()
+
+    async def _resume(self) -> None:
+        # "is_sleeping" is true of a pause as well: a wake-up during one left the gate asleep.
+        num_sleeps = self._num_sleeps
+        await self.call("resume_scheduler")
+        self._note_asleep(False, num_sleeps)
+
+    async def _ask_whether_asleep(self) -> None:
+        num_sleeps = self._num_sleeps
+        self._note_asleep(await self.call("is_sleeping"), num_sleeps)
+
+    def _note_asleep(self, asleep: bool, num_sleeps: int) -> None:
+        """Unless another sleep has begun since there were ``num_sleeps``: the answer is of before it."""
+        if num_sleeps == self._num_sleeps:
+            self._gate.set_asleep(asleep)
 
     async def _to_the_end(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Whoever asked may leave; the core does it nevertheless, and readiness must follow."""

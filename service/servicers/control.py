@@ -125,7 +125,7 @@ class ControlServicer(ControlServiceServicer):
         request: pb.ResumeGenerationRequest,
         context: _Context,
     ) -> pb.ResumeGenerationResponse:
-        await self._engine.call("resume_scheduler")
+        await self._engine.resume()
         return pb.ResumeGenerationResponse()
 
     async def Sleep(self, request: pb.SleepRequest, context: _Context) -> pb.SleepResponse:

@@ -279,6 +279,32 @@ async def test_waking_goes_on_when_the_caller_leaves(
     watch.cancel()
 
 
+async def test_resumed_is_ready(
+    control: ControlServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub
+) -> None:
+    """Also if it was paused when it woke, which the core calls asleep."""
+    await answered(core, control.Sleep(pb.SleepRequest()), None)
+    await answered(core, control.WakeUp(pb.WakeUpRequest()), None, True)
+    assert await status_of(health) == NOT_SERVING
+    await answered(core, control.ResumeGeneration(pb.ResumeGenerationRequest()), None)
+    assert await status_of(health) == SERVING
+
+
+async def test_a_later_sleep_outlasts_a_wake_up(
+    control: ControlServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub
+) -> None:
+    """What the core answers to the wake-up is of before the sleep."""
+    waking = asyncio.ensure_future(_awaited(control.WakeUp(pb.WakeUpRequest())))
+    core.answer(await core.receive_call())
+    is_sleeping = await core.receive_call()
+    sleeping = asyncio.ensure_future(_awaited(control.Sleep(pb.SleepRequest())))
+    sleep = await core.receive_call()
+    core.answer(is_sleeping, result=False)
+    core.answer(sleep)
+    await asyncio.gather(waking, sleeping)
+    assert await status_of(health) == NOT_SERVING
+
+
 async def test_paused_is_ready(control: ControlServiceStub, core: FakeCore, health: health_pb2_grpc.HealthStub) -> None:
     """By PauseGeneration or by Sleep at level 0: requests queue."""
     await answered(core, control.PauseGeneration(pb.PauseGenerationRequest()), None)
