@@ -187,13 +187,13 @@ def load_engine(
 
 
 def _log_sizes(sizes: EngineReadyResponse, device: str, caches_prefixes: bool) -> None:
-    from core.model.host import available_cpus
+    from core.model.threads import num_threads
 
     logger.info(
         "the engine: %d blocks of %d tokens, %d tokens in all, prefix caching %s; %s on %s, %d threads; "
         "max_model_len %d, max_num_seqs %s, max_num_batched_tokens %s",
         *(sizes.num_gpu_blocks, sizes.block_size, sizes.num_gpu_blocks * sizes.block_size),
-        *("on" if caches_prefixes else "off", sizes.dtype, device, available_cpus()),
+        *("on" if caches_prefixes else "off", sizes.dtype, device, num_threads()),
         *(sizes.max_model_len, sizes.max_num_seqs, sizes.max_num_batched_tokens),
     )
 

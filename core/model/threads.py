@@ -5,6 +5,11 @@ import torch
 from core.model.host import available_cpus
 
 
+def num_threads() -> int:
+    """That a step runs on."""
+    return torch.get_num_threads()
+
+
 def use_available_cpus(num_sharing: int = 1) -> None:
     """As many as this process may use of the CPUs that ``num_sharing`` of its kind share, at least 1.
 

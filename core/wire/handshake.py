@@ -242,9 +242,11 @@ class HandshakeServer:
         if hello.status == "HELLO":
             await self._socket.send_multipart([identity, self._init])
             self._progress[identity] = EngineProgress.LOADING
+            logger.info("engine %d has come, and loads", int.from_bytes(identity, "little"))
         elif hello.status == "READY" and self._progress[identity] is EngineProgress.LOADING:
             self._check_group(identity, hello.parallel_config_hash)
             self._progress[identity] = EngineProgress.READY
+            logger.info("engine %d is ready", int.from_bytes(identity, "little"))
         else:
             raise HandshakeError(f"engine {identity.hex()} {self._progress[identity].value} and now {hello.status!r}")
 

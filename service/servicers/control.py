@@ -1,13 +1,17 @@
 """sluicegate.v1.ControlService: what operators call."""
 
 import asyncio
+import functools
+import logging
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.text_format import MessageToString
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc.aio import ServicerContext
 
@@ -20,7 +24,11 @@ from service.servicers.edge import not_built
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceServicer
 
+logger = logging.getLogger(__name__)
+
 _Context = ServicerContext[Any, Any]
+_Request = TypeVar("_Request", bound=Message)
+_Response = TypeVar("_Response")
 
 _DEFAULT_WATCH_INTERVAL_S = 1.0
 _WATCH_INTERVAL_BOUNDS_S = (0.1, 3600.0)
@@ -34,6 +42,20 @@ _PAUSE_MODES = {
     pb.PAUSE_MODE_WAIT: "wait",
     pb.PAUSE_MODE_KEEP: "keep",
 }
+
+
+def _logged(
+    method: "Callable[[ControlServicer, _Request, _Context], Awaitable[_Response]]",
+) -> "Callable[[ControlServicer, _Request, _Context], Awaitable[_Response]]":
+    """What operators change is in the log, with who asked for it."""
+
+    @functools.wraps(method)
+    async def logged(self: "ControlServicer", request: _Request, context: _Context) -> _Response:
+        asked_for = MessageToString(request, as_one_line=True).strip()
+        logger.info("%s {%.200s} from %s", method.__name__, asked_for, context.peer())
+        return await method(self, request, context)
+
+    return logged
 
 
 class ControlServicer(ControlServiceServicer):
@@ -94,9 +116,11 @@ class ControlServicer(ControlServiceServicer):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), interval_s)
 
+    @_logged
     async def Abort(self, request: pb.AbortRequest, context: _Context) -> pb.AbortResponse:
         return pb.AbortResponse(num_aborted=self._gate.look_in().generator.abort(request.request_ids))
 
+    @_logged
     async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:
         self._gate.look_in()
         timeout_s = _seconds(request.timeout) if request.HasField("timeout") else self._drain_timeout_s
@@ -104,6 +128,7 @@ class ControlServicer(ControlServiceServicer):
             raise InvalidRequest([Violation("timeout", f"must be at least 0 s, got {timeout_s:g} s")])
         return pb.DrainResponse(num_aborted=await self._gate.drain(timeout_s))
 
+    @_logged
     async def ResetPrefixCache(
         self,
         request: pb.ResetPrefixCacheRequest,
@@ -112,6 +137,7 @@ class ControlServicer(ControlServiceServicer):
         success = await self._engine.call("reset_prefix_cache", request.reset_running_requests, False)
         return pb.ResetPrefixCacheResponse(success=success)
 
+    @_logged
     async def PauseGeneration(
         self,
         request: pb.PauseGenerationRequest,
@@ -120,6 +146,7 @@ class ControlServicer(ControlServiceServicer):
         await self._engine.call("pause_scheduler", _pause_mode(request.mode), request.clear_cache)
         return pb.PauseGenerationResponse()
 
+    @_logged
     async def ResumeGeneration(
         self,
         request: pb.ResumeGenerationRequest,
@@ -128,6 +155,7 @@ class ControlServicer(ControlServiceServicer):
         await self._engine.resume()
         return pb.ResumeGenerationResponse()
 
+    @_logged
     async def Sleep(self, request: pb.SleepRequest, context: _Context) -> pb.SleepResponse:
         level = request.level if request.HasField("level") else _DEFAULT_SLEEP_LEVEL
         if level > _MAX_SLEEP_LEVEL:
@@ -135,6 +163,7 @@ class ControlServicer(ControlServiceServicer):
         await self._engine.sleep(level, _pause_mode(request.mode))
         return pb.SleepResponse()
 
+    @_logged
     async def WakeUp(self, request: pb.WakeUpRequest, context: _Context) -> pb.WakeUpResponse:
         for tag in request.tags:
             if tag not in _WAKE_TAGS:
@@ -142,6 +171,7 @@ class ControlServicer(ControlServiceServicer):
         await self._engine.wake_up(request.tags)
         return pb.WakeUpResponse()
 
+    @_logged
     async def StartProfile(self, request: pb.StartProfileRequest, context: _Context) -> pb.StartProfileResponse:
         if not _PROFILE_PREFIX.fullmatch(request.prefix):
             allowed = "at most 100 of A-Z a-z 0-9 . _ - and not begin with a dot"
@@ -149,6 +179,7 @@ class ControlServicer(ControlServiceServicer):
         await self._engine.call("profile", True, request.prefix or None)
         return pb.StartProfileResponse()
 
+    @_logged
     async def StopProfile(self, request: pb.StopProfileRequest, context: _Context) -> pb.StopProfileResponse:
         await self._engine.call("profile", False, None)
         return pb.StopProfileResponse()
