@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
@@ -58,8 +58,14 @@ def _guarded(handler: Handler) -> Handler:
 
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> Any:
         try:
-            async with _errors_answered(context):
-                return await answer(method, await read(decode, messages), context)
+            try:
+                return await answer(method, await read(decode, messages, context), context)
+            except grpc.aio.BaseError:
+                raise
+            except Exception as error:
+                failure = _as_failure(error)
+            # Not while the error is handled: gRPC keeps what abort raises, and with it every frame that led there.
+            await context.abort_with_status(rpc_status.to_status(to_rpc_status(failure)))  # type: ignore[attr-defined]
         except grpc.aio.InternalError as error:
             # Nothing can be sent: the client has gone, and its cancellation is on the way.
             raise asyncio.CancelledError from error
@@ -76,13 +82,17 @@ def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
         raise InvalidRequest([violation], reason="UNDECODABLE_REQUEST") from error
 
 
-async def _only_one_decoded(decode: Callable[[bytes], Any], messages: AsyncIterator[bytes]) -> Any:
-    async for message in messages:
-        return _decoded(decode, message)
-    raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
+async def _only_one_decoded(decode: Callable[[bytes], Any], _: AsyncIterator[bytes], context: Context) -> Any:
+    # Not out of the iterator: left before its end, it would keep the message until it is collected.
+    message = await context.read()
+    if message is grpc.aio.EOF:  # type: ignore[attr-defined]
+        raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
+    return _decoded(decode, message)
 
 
-async def _each_decoded(decode: Callable[[bytes], Any], messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _each_decoded(
+    decode: Callable[[bytes], Any], messages: AsyncIterator[bytes], _: Context
+) -> AsyncIterator[Any]:
     async def decoded() -> AsyncIterator[Any]:
         async for message in messages:
             yield _decoded(decode, message)
@@ -105,22 +115,13 @@ async def _many_responses(method: Any, request: Any, context: Context) -> None:
             await context.write(response)
 
 
-@asynccontextmanager
-async def _errors_answered(context: Context) -> AsyncIterator[None]:
-    try:
-        yield
-    except Internal as error:
-        logger.error("error %s: %s: %s", error.error_id, error.message, error.cause, exc_info=error)
-        await _abort(context, error)
-    except ServiceError as error:
-        await _abort(context, error)
-    except grpc.aio.BaseError:
-        raise
-    except Exception:
+def _as_failure(error: Exception) -> ServiceError:
+    """What the client is told of ``error``, without the frames that it came from: the request lives in them."""
+    if not isinstance(error, ServiceError):
         hidden = Internal()
-        logger.exception("error %s", hidden.error_id)
-        await _abort(context, hidden)
-
-
-async def _abort(context: Context, error: ServiceError) -> None:
-    await context.abort_with_status(rpc_status.to_status(to_rpc_status(error)))  # type: ignore[attr-defined]
+        logger.error("error %s", hidden.error_id, exc_info=error)
+        return hidden
+    if isinstance(error, Internal):
+        logger.error("error %s: %s: %s", error.error_id, error.message, error.cause, exc_info=error)
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
