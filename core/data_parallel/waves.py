@@ -46,15 +46,20 @@ class EngineWave:
         self.number = 0
         self.step = 0
         self._steps_per_agreement = steps_per_agreement
+        self._latest_said = 0
         self.is_running = False
 
     def __repr__(self) -> str:
         return f"EngineWave({self.number}, step {self.step}, {'running' if self.is_running else 'at rest'})"
 
     def take_request(self, wave: int) -> None:
-        """A request of ``wave`` was accepted: its front end may know of a later wave than this engine."""
+        """A request of ``wave`` was accepted: its front end may know of a later wave than this engine.
+
+        It counts when this engine begins or votes. Until then START of an earlier wave must not look too late: the
+        request may be aborted, and the others wait.
+        """
         if wave <= MAX_WAVE:
-            self.number = max(self.number, wave)
+            self._latest_said = max(self._latest_said, wave)
 
     def take_start(self, wave: int) -> None:
         """The coordinator says that ``wave`` begins."""
@@ -67,6 +72,7 @@ class EngineWave:
         if self.is_running:
             return None
         self.is_running = True
+        self.number = max(self.number, self._latest_said)
         return self.number
 
     def end_step(self) -> bool:
@@ -76,7 +82,7 @@ class EngineWave:
 
     def vote(self, is_busy: bool, awaits_pause: bool, is_idle: bool) -> Votes:
         """What this rank says. ``is_idle``: it is paused and has nothing to run."""
-        return Votes(is_busy, awaits_pause, not is_idle, self.number)
+        return Votes(is_busy, awaits_pause, not is_idle, max(self.number, self._latest_said))
 
     def settle(self, agreed: Votes) -> int | None:
         """What the ranks have agreed on, the same on each; the wave that is complete, if it is.

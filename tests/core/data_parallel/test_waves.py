@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.data_parallel.waves import STEPS_PER_AGREEMENT, CoordinatorWave, EngineWave, combine
@@ -94,7 +94,12 @@ OPERATIONS = st.one_of(
 )
 
 
+ABORTED_FROM_THE_FUTURE = [("add", 0, 0, 0, None), ("go on", 4), ("add", 1, 1, 1, 1), ("pause", "abort")]
+"""The other rank runs for a request whose front end is ahead; before its own rank runs, the request is gone."""
+
+
 @settings(deadline=None, max_examples=200)
+@example(2, ABORTED_FROM_THE_FUTURE, 2, 1)
 @given(st.sampled_from(SIZES), st.lists(OPERATIONS, max_size=12), st.integers(0, 2**32), st.sampled_from([1, 10, 100]))
 def test_any_history(num_engines: int, operations: list[Any], seed: int, slowness: int) -> None:
     """Whatever front ends do, in whatever order it arrives: nothing is lost, nobody waits for ever, all come to rest.
