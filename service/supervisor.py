@@ -167,4 +167,13 @@ class Supervisor:
     def _run(self, watch: Coroutine[Any, Any, None]) -> None:
         """Until ``stop``."""
         task = asyncio.ensure_future(watch)
+        task.add_done_callback(self._note_end)
         self._resources.callback(task.cancel)
+
+    def _note_end(self, watch: "asyncio.Task[None]") -> None:
+        """Without one of its watches the gateway would not hear of a core's end: rather it ends itself."""
+        if watch.cancelled() or (error := watch.exception()) is None:
+            return
+        logger.error("the watch over the cores failed", exc_info=error)
+        for engine in self._engines.all:
+            self._engines.lose_core(engine.rank, f"the watch over it failed: {error!r}")

@@ -13,9 +13,11 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from service.config import GatewayConfig
+from service.config import CoreConfig, GatewayConfig
+from service.engines import Engines
 from service.models import ModelFiles
 from service.server import GatewayServer
+from service.supervisor import Supervisor
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2 import ResetPrefixCacheRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
@@ -165,3 +167,22 @@ async def test_what_is_meant_for_the_gateway_does_not_reach_its_core(
     async with GatewayProcess(byte_model, short_folder, core, environment=environment) as gateway:
         assert await gateway.exit_code() == 1
         assert "saw []" in gateway.log
+
+
+class DeafEngines(Engines):
+    """Fails when it is to ask whether the cores are alive."""
+
+    def beat(self) -> None:
+        raise RuntimeError("deaf")
+
+
+async def test_a_watch_that_fails_ends_all(short_folder: Path) -> None:
+    """Instead of leaving the gateway without it."""
+    address = f"ipc://{short_folder}/h"
+    engines = DeafEngines(f"ipc://{short_folder}/i", f"ipc://{short_folder}/o")
+    supervisor = Supervisor(CoreConfig(handshake_address=address, ping_timeout_s=0.1), engines, short_folder)
+    async with FakeCore() as core, asyncio.timeout(30):
+        await asyncio.gather(supervisor.load(), core.shake_hands(address))
+        assert "deaf" in await engines.lost
+    await supervisor.stop()
+    engines.close()
