@@ -18,6 +18,8 @@ from tests.service.gateway_process import GatewayProcess
 
 ENDLESS = {"max_tokens": 1_000_000, "ignore_eos": True}
 NEIGHBOUR = pb.GenerateRequest(text="hi", sampling_params=ENDLESS)
+REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""The latter is gRPC's own, for a call that comes in the moment in which the server stops listening."""
 VICTIM = pb.GenerateRequest(text="hi", request_id=faulty_core.VICTIM, sampling_params=ENDLESS)
 
 
@@ -73,7 +75,7 @@ async def test_a_fault_of_the_core_makes_all_unavailable(
                 for call in (stub.Generate(VICTIM), _to_its_end(neighbour)):
                     error = await error_of(call)
                     assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST")
-                assert (await error_of(stub.Generate(NEIGHBOUR))).code is grpc.StatusCode.UNAVAILABLE
+                assert (await error_of(stub.Generate(NEIGHBOUR))).code in REFUSED
         assert await gateway.exit_code() == 1
         assert why in gateway.log
         assert gateway.leftovers() == []
