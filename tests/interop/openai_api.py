@@ -43,11 +43,6 @@ class OpenAIApi:
         with self._stream("/v1/chat/completions", {"messages": messages, **options}) as events:
             yield events
 
-    def send_and_hang_up(self, prompt: str | list[int], **options: Any) -> None:
-        """A request whose sender does not wait for the answer."""
-        connection = self._send("/v1/completions", {"prompt": prompt, **options})
-        connection.close()
-
     def get(self, path: str) -> str:
         connection = self._connection()
         connection.request("GET", path)
