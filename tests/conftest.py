@@ -1,6 +1,8 @@
-"""The model that every fresh machine has: SmolLM2, pulled once into the user's cache."""
+"""The model that every fresh machine has: SmolLM2, pulled once into the user's cache; and folders for sockets."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -36,6 +38,13 @@ def smollm2(smollm2_files: ModelFiles) -> ServedModel:
 @pytest.fixture(scope="session")
 def tokenizer(smollm2: ServedModel) -> Tokenizer:
     return smollm2.tokenizer
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
+    with TemporaryDirectory(prefix="sg") as folder:
+        yield Path(folder)
 
 
 def _ignore(progress: Progress) -> None:

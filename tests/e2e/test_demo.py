@@ -3,12 +3,9 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from bench.demo import PROMPT, QUESTION
 from tests.e2e.server import EXIT_TIMEOUT_S
@@ -25,13 +22,6 @@ def test_the_demo_shows_two_answers_with_their_figures_and_exits_0() -> None:
     assert f"\n{PROMPT}" in done.stdout
     figures = re.findall(r"\d+ prompt tokens, \d+ output tokens, TTFT [\d.]+ s, [\d.]+ tokens/s\n", done.stdout)
     assert len(figures) == 2
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a socket may have 107 characters at most, which is less than pytest's folders may take."""
-    with tempfile.TemporaryDirectory(prefix="sg") as folder:
-        yield Path(folder)
 
 
 def test_ctrl_c_ends_the_demo_and_its_server(short_folder: Path) -> None:

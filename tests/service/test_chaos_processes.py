@@ -2,9 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import pytest
@@ -21,13 +19,6 @@ NEIGHBOUR = pb.GenerateRequest(text="hi", sampling_params=ENDLESS)
 REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """The latter is gRPC's own, for a call that comes in the moment in which the server stops listening."""
 VICTIM = pb.GenerateRequest(text="hi", request_id=faulty_core.VICTIM, sampling_params=ENDLESS)
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
-    with TemporaryDirectory(prefix="sg") as folder:
-        yield Path(folder)
 
 
 def command(fault: str) -> list[str]:

@@ -3,14 +3,12 @@
 import asyncio
 import random
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import psutil
-import pytest
 
 from bench.null_core import __name__ as null_core
 from service.models import ModelFiles
@@ -25,13 +23,6 @@ NUM_AT_ONCE = 100
 IDLE_S = 3
 MAX_GROWTH_BYTES = 64 << 20
 """After a quarter of the calls. The allocator alone makes up for half of it, and gives it back some calls later."""
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
-    with TemporaryDirectory(prefix="sg") as folder:
-        yield Path(folder)
 
 
 class Server:

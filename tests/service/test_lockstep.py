@@ -4,11 +4,10 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import psutil
@@ -28,13 +27,6 @@ from tests.service.errors_of_calls import error_of
 from tests.service.gateway_process import GatewayProcess
 
 CORE = [sys.executable, "-m", lockstep_core]
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
-    with TemporaryDirectory(prefix="sg") as folder:
-        yield Path(folder)
 
 
 def a_request(rank: int, max_tokens: int) -> pb.GenerateRequest:

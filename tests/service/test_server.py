@@ -6,10 +6,9 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import psutil
@@ -30,13 +29,6 @@ from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
 PATIENT_CORE = [*PACED_CORE, "--shutdown-timeout", "300"]
 Events = list[pb.GenerateStreamResponse]
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
-    with TemporaryDirectory(prefix="sg") as folder:
-        yield Path(folder)
 
 
 @asynccontextmanager

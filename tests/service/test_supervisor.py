@@ -2,14 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import psutil
-import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
@@ -42,13 +40,6 @@ class Stubs:
     async def status_of(self, name: str) -> int:
         request = health_pb2.HealthCheckRequest(service=name)
         return (await self.health.Check(request, timeout=10)).status
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
-    with TemporaryDirectory(prefix="sg") as folder:
-        yield Path(folder)
 
 
 @asynccontextmanager
