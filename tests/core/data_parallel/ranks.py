@@ -30,7 +30,9 @@ from core.wire.waves import SUBSCRIBE, CoordinatorAddresses, CoordinatorState, F
 from tests.core.builders import make_engine
 from tests.core.front_end import PATIENCE_S, FrontEnd, address_of
 
-LOCKSTEP_MODEL = msgspec.structs.replace(FAKE_MODEL, needs_lockstep=True)
+LONGEST = 1_000_000
+"""Tokens of a request that no test sees the end of."""
+LOCKSTEP_MODEL = msgspec.structs.replace(FAKE_MODEL, needs_lockstep=True, max_model_len=LONGEST)
 
 
 class CoordinatorThread:
@@ -89,7 +91,9 @@ class Rank:
     def __init__(self, folder: Path, ranks: FakeRankGroup, coordinator: CoordinatorAddresses | None) -> None:
         self.front_end = FrontEnd(folder, rank=ranks.rank)
         self.ranks = ranks
-        self.engine = make_engine(executor=FakeExecutor(LOCKSTEP_MODEL))
+        self.engine = make_engine(
+            num_blocks=LONGEST // 1000, block_size=1024, max_model_len=LONGEST, executor=FakeExecutor(LOCKSTEP_MODEL)
+        )
         self.shutdown = Shutdown()
         self.error: Exception | None = None
         self.input_queue: InputQueue = queue.SimpleQueue()
@@ -130,7 +134,7 @@ class Rank:
             self.error = error
         finally:
             self.ranks.close()
-            self._io.close(0)
+            self._io.close()
 
     def stop(self) -> None:
         """As SIGTERM would."""
