@@ -76,6 +76,7 @@ class FrontEnd:
     def _listen(self, kind: int, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.linger = 0
+        socket.set_hwm(0)  # As every front end has it: what a full queue holds back is lost when the core closes.
         socket.rcvtimeo = PATIENCE_S * 1000
         socket.bind(address)
         return socket
