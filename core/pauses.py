@@ -2,14 +2,23 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Protocol
 
-from core.scheduler import PauseMode, Scheduler
+from core.scheduler import PauseMode
+
+
+class Pausable(Protocol):
+    """What can be paused between two steps."""
+
+    def pause(self, mode: PauseMode) -> None: ...
+
+    def resume(self) -> None: ...
 
 
 class Pauses:
     """Owned by the busy loop. A pause is answered once nothing runs, and all outputs of before are on their way."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Pausable) -> None:
         self._scheduler = scheduler
         self._unanswered: list[tuple[Future[None], Callable[[], None]]] = []
 

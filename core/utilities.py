@@ -3,33 +3,19 @@
 Named and typed as vLLM's EngineCore has them, because genuine front ends call these.
 """
 
-import inspect
-import reprlib
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NoReturn, get_type_hints
-
-import msgspec
+from typing import Any, NoReturn
 
 from core.executor.interface import Executor, SchedulerOutput
 from core.pauses import Pauses
 from core.scheduler import PauseMode, Scheduler
 from core.sleep import Sleep, WakeTag
+from core.utility_table import UtilityTable, shortened
 from core.wire.messages import LoRARequest
 from core.wire.version import ResultByVersion
 
-_shortened = reprlib.Repr()
-_shortened.maxstring = _shortened.maxother = 100
 
-
-class UtilityError(Exception):
-    """A utility call that failed; the text is for the caller."""
-
-    def __init__(self, method: str, cause: object) -> None:
-        super().__init__(f"Call to {method[:100]} method failed: {cause}")
-
-
-class Utilities:
+class Utilities(UtilityTable):
     """The methods named in ``METHODS``, called by the busy loop between steps."""
 
     METHODS = (
@@ -59,18 +45,6 @@ class Utilities:
         self._executor = executor
         self._pauses = Pauses(scheduler)
         self._sleep = Sleep(scheduler, executor, self._pauses)
-
-    def call(self, method: str, args: list[Any]) -> Any:
-        """The result of ``method(*args)``, or a Future of it. Raises UtilityError, and nothing else."""
-        if method not in self.METHODS:
-            unknown = f"unknown method {_shortened.repr(method)}, must be one of {', '.join(self.METHODS)}"
-            raise UtilityError(method, unknown)
-        function = getattr(self, method)
-        try:
-            result = function(*_convert(function, args))
-        except Exception as error:
-            raise UtilityError(method, error) from error
-        return _named_after(method, result) if isinstance(result, Future) else result
 
     @property
     def is_pausing(self) -> bool:
@@ -147,7 +121,7 @@ class Utilities:
     ) -> None:
         """Start or end a profile of the steps. Newer front ends send all five arguments, the last one empty."""
         if profiler_kwargs:
-            raise ValueError(f"profiler_kwargs must be empty, got {_shortened.repr(profiler_kwargs)}")
+            raise ValueError(f"profiler_kwargs must be empty, got {shortened(profiler_kwargs)}")
         if is_start:
             self._executor.start_profile(prefix, delay_iterations or 0, max_iterations)
         else:
@@ -167,40 +141,13 @@ class Utilities:
         return []
 
     def add_lora(self, lora_request: LoRARequest) -> NoReturn:
-        raise RuntimeError(f"LoRA is not enabled: cannot add {_shortened.repr(lora_request.lora_name)}")
+        raise RuntimeError(f"LoRA is not enabled: cannot add {shortened(lora_request.lora_name)}")
 
     def remove_lora(self, lora_id: int) -> NoReturn:
-        raise RuntimeError(f"LoRA is not enabled: there is no adapter {_shortened.repr(lora_id)} to remove")
+        raise RuntimeError(f"LoRA is not enabled: there is no adapter {shortened(lora_id)} to remove")
 
     def pin_lora(self, lora_id: int) -> NoReturn:
-        raise RuntimeError(f"LoRA is not enabled: there is no adapter {_shortened.repr(lora_id)} to pin")
+        raise RuntimeError(f"LoRA is not enabled: there is no adapter {shortened(lora_id)} to pin")
 
     def _clear_caches(self) -> None:
         self._scheduler.reset_prefix_cache(reset_running_requests=True)
-
-
-def _named_after(method: str, result: "Future[Any]") -> "Future[Any]":
-    """``result`` whose failure, too, says which call it was."""
-    named: Future[Any] = Future()
-
-    def pass_on(done: "Future[Any]") -> None:
-        error = done.exception()
-        named.set_exception(UtilityError(method, error)) if error else named.set_result(done.result())
-
-    result.add_done_callback(pass_on)
-    return named
-
-
-def _convert(function: Callable[..., Any], args: list[Any]) -> list[Any]:
-    """``args`` as the types that ``function`` declares. Raises TypeError if their number or a type is wrong."""
-    types = get_type_hints(function)
-    arguments = inspect.signature(function).bind(*args).arguments
-    return [_convert_one(name, arg, types[name]) for name, arg in arguments.items()]
-
-
-def _convert_one(name: str, arg: Any, expected: Any) -> Any:
-    try:
-        return msgspec.convert(arg, expected)
-    except msgspec.ValidationError as error:
-        wanted = inspect.formatannotation(expected)
-        raise TypeError(f"{name} must be {wanted}, got {_shortened.repr(arg)}") from error

@@ -7,7 +7,7 @@ import pytest
 
 from core.engine import EngineCore
 from core.executor.fake import FakeExecutor
-from core.utilities import UtilityError
+from core.utility_table import UtilityError
 from core.wire.messages import FinishReason
 from core.wire.version import ResultByVersion
 from tests.core.builders import add, expected_tokens, make_engine, run_to_end, step, tokens_of

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.utilities import Utilities, UtilityError
+from core.utilities import Utilities
+from core.utility_table import UtilityError
 from core.wire.messages import EngineCoreOutput, FinishReason
 from core.wire.version import ResultByVersion
 from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
