@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig
+from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig, SchedulingPolicy
 from core.process import ProcessConfig, exit_at_once, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import EngineReadyResponse, ParallelConfig
@@ -71,6 +71,12 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     default=SchedulerConfig.async_scheduling,
     help="Whether the next step is scheduled while one runs.",
 )
+@option(
+    "--scheduling-policy",
+    type=click.Choice(["fcfs", "priority"]),
+    default=SchedulerConfig.scheduling_policy,
+    help="Who runs first: who came first, or whose priority is lowest. fcfs: priorities are ignored.",
+)
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
     "--kv-cache-memory", type=ByteSize(), help="Of the KV cache, such as 2GiB. Default: what the machine can spare."
@@ -116,6 +122,7 @@ def command(
     max_num_seqs: int,
     max_num_batched_tokens: int,
     async_scheduling: bool,
+    scheduling_policy: SchedulingPolicy,
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,
@@ -136,7 +143,7 @@ def command(
     _warn_of_ignored(click.get_current_context().args)
     try:
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
-        scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling)
+        scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy)
         rank = process.handshake.rank
         kv_events = make_kv_events(kv_events_endpoint, kv_events_topic, kv_events_replay_endpoint, rank)
         if kv_events is not None and not enable_prefix_caching:

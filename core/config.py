@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+SchedulingPolicy = Literal["fcfs", "priority"]
 _MAX_PORT = 65535
 
 
@@ -41,11 +43,13 @@ class SchedulerConfig:
 
     ``async_scheduling``: the next step is scheduled while one runs, as far as the executor can take it. It gains
     what a step takes beside the model, on a CPU some 0.2 %; newcomers wait for one step more.
+    ``scheduling_policy``: ``fcfs``, first come, first served; ``priority``: by the requests' priorities, lower first.
     """
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     async_scheduling: bool = False
+    scheduling_policy: SchedulingPolicy = "fcfs"
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:

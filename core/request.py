@@ -2,6 +2,7 @@
 
 import enum
 import hashlib
+import math
 import time
 
 from core.block_hash import BlockHash
@@ -27,11 +28,14 @@ class Request:
     ``max_num_tokens`` bounds prompt plus output: the engine's limit, or ``max_tokens`` if that comes first.
     ``num_computed_tokens`` counts the tokens whose keys and values are in ``blocks``; ``num_scheduled_tokens`` counts
     those of the steps in flight as well, which have not said yet what they compute.
-    ``token_ids`` has a placeholder where ``embeds`` has the input.
+    ``token_ids`` has a placeholder where ``embeds`` has the input. ``arrival_number`` is the scheduler's: the requests
+    that came to it before.
     """
 
     __slots__ = (
         "abort_immediately",
+        "arrival_number",
+        "arrival_time",
         "block_hashes",
         "blocks",
         "cache_root",
@@ -49,6 +53,7 @@ class Request:
         "num_remembered_blocks",
         "num_scheduled_tokens",
         "prefill_reported",
+        "priority",
         "request_id",
         "sampling_params",
         "seed",
@@ -64,6 +69,10 @@ class Request:
         self.request_id = message.request_id
         self.client_index = message.client_index
         self.trace_headers = message.trace_headers
+        self.priority = message.priority
+        # What is no time at all has no place among times.
+        self.arrival_time = math.inf if math.isnan(message.arrival_time) else message.arrival_time
+        self.arrival_number = 0
         self.sampling_params = params
         self.seed = choose_seed(params.seed, engine_seed, message.request_id)
         self.eos_token_id = params.eos_token_id

@@ -1,8 +1,8 @@
 """Which requests run in the next step, and what the step's result means for them.
 
-A request waits, runs, and may be preempted: its blocks go to an older request, and it starts over at the head of the
-queue with the tokens it has. There is no prefill phase: every running request is computed up to its last token as far
-as the step's token budget goes, oldest first.
+A request waits, runs, and may be preempted: its blocks go to one that comes before it, and it starts over with the
+tokens it has, at its place in the queue. There is no prefill phase: every running request is computed up to its last
+token as far as the step's token budget goes, the first in order first. The order is that of arrival, or of priority.
 
 ``schedule`` and ``update_from_output`` are separate calls, and only the step passes from one to the other. A step may
 be scheduled before the one that runs has ended. It counts on the tokens that one will give, but on nothing they say:
@@ -11,8 +11,8 @@ blocks of such a step may be somebody else's by then, who writes them later, bec
 """
 
 import enum
+import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Literal
 
@@ -21,6 +21,7 @@ from core.executor.interface import ModelRunnerOutput
 from core.kv_cache import KVCache
 from core.request import Request, RequestStatus
 from core.request_limits import RequestError
+from core.request_queue import RequestQueue
 from core.step import Step
 from core.stop import find_stop
 from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
@@ -43,17 +44,18 @@ class PauseState(enum.Enum):
 
 
 class Scheduler:
-    """First come, first served, over one KV cache. Owned by the busy loop: no locks."""
+    """Shares one KV cache out among requests. Owned by the busy loop: no locks."""
 
     def __init__(self, config: SchedulerConfig, kv_cache: KVCache, vocab_size: int) -> None:
         self.kv_cache = kv_cache
         self.requests: dict[str, Request] = {}
-        self.waiting: OrderedDict[str, Request] = OrderedDict()
-        self.running: list[Request] = []
+        self.waiting = RequestQueue(config.scheduling_policy)
+        self.running = RequestQueue(config.scheduling_policy)
         self.num_preemptions = 0
         self.pause_state = PauseState.UNPAUSED
         self._config = config
         self._vocab_size = vocab_size
+        self._arrival_numbers = itertools.count()
         # Not told yet: to the model runner, to the front ends, to anyone.
         self._forgotten_ids: list[str] = []
         self._pending_outputs: Outputs = {}
@@ -82,14 +84,15 @@ class Scheduler:
         if request_id in self.requests:
             raise RequestError(Violation("request_id", f"must not be that of a live request, got {request_id!r}"))
         request.record(EventType.QUEUED)
-        self.requests[request_id] = self.waiting[request_id] = request
+        request.arrival_number = next(self._arrival_numbers)
+        self.requests[request_id] = request
+        self.waiting.add(request)
 
     def abort_requests(self, request_ids: Iterable[str]) -> None:
         """Drop these requests without an output; unknown and finished ones are ignored."""
         for request_id in request_ids:
             if (request := self.requests.get(request_id)) is not None:
                 self._finish(request, FinishReason.ABORT)
-        self._drop_finished()
 
     def abort_all(self, client_index: int | None = None) -> Outputs:
         """End every request, or every one of a client, with an ABORT output, named in ``finished_requests`` as well."""
@@ -100,7 +103,6 @@ class Scheduler:
             message.outputs.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT))
         for message in outputs.values():
             message.finished_requests = [output.request_id for output in message.outputs]
-        self._drop_finished()
         return outputs
 
     def pause(self, mode: PauseMode) -> None:
@@ -122,7 +124,7 @@ class Scheduler:
         ``reset_running_requests``: preempt those first, so that they start over from an empty cache.
         """
         while reset_running_requests and self.running:
-            self._preempt(self.running.pop())
+            self._preempt(self.running.pop_last())
         if not self.kv_cache.reset():
             logger.warning("prefix cache not reset: %d running requests hold blocks", len(self.running))
             return False
@@ -158,7 +160,6 @@ class Scheduler:
             output = self._advance(share.request, share.num_tokens, result)
             if output is not None:
                 outputs.setdefault(share.request.client_index, EngineCoreOutputs()).outputs.append(output)
-        self._drop_finished()
         self.kv_cache.end_step()
         stats_client = next(iter(outputs), 0)
         outputs.setdefault(stats_client, EngineCoreOutputs()).scheduler_stats = self._make_stats()
@@ -171,7 +172,7 @@ class Scheduler:
         self.kv_cache.check_integrity(self.requests.values())
 
     def _schedule_running(self, step: Step) -> None:
-        """Give each running request its tokens, the oldest first."""
+        """Give each running request its tokens, in order."""
         position = 0
         while position < len(self.running) and step.budget > 0:
             request = self.running[position]
@@ -183,11 +184,11 @@ class Scheduler:
             position += 1
 
     def _grow(self, request: Request, num_tokens: int) -> list[int] | None:
-        """Blocks for ``num_tokens`` more, taken from the youngest if need be; None if that is ``request`` itself."""
+        """Blocks for ``num_tokens`` more, from the last in order if need be; None if that is ``request`` itself."""
         while (block_ids := self.kv_cache.grow(request, num_tokens)) is None:
-            youngest = self.running.pop()
-            self._preempt(youngest)
-            if youngest is request:
+            last = self.running.pop_last()
+            self._preempt(last)
+            if last is request:
                 return None
         return block_ids
 
@@ -196,19 +197,18 @@ class Scheduler:
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         request.record(EventType.PREEMPTED)
-        self.waiting[request.request_id] = request
-        self.waiting.move_to_end(request.request_id, last=False)
+        self.waiting.add(request)
         self._forgotten_ids.append(request.request_id)
         self.num_preemptions += 1
 
     def _schedule_waiting(self, step: Step) -> None:
         """Admit requests in their order until one does not fit."""
         while self.waiting and step.budget > 0 and len(self.running) < self._config.max_num_seqs:
-            request = next(iter(self.waiting.values()))
+            request = self.waiting[0]
             if not self.kv_cache.admit(request):
                 break
-            del self.waiting[request.request_id]
-            self.running.append(request)
+            self.waiting.remove(request)
+            self.running.add(request)
             request.status = RequestStatus.RUNNING
             request.record(EventType.SCHEDULED)
             if request.num_preemptions == 0:
@@ -262,20 +262,16 @@ class Scheduler:
         return output
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
-        """Forget ``request``. Whoever calls this calls ``_drop_finished`` when done."""
         if request.is_running:
             self._forgotten_ids.append(request.request_id)
+            self.running.remove(request)
         else:
-            del self.waiting[request.request_id]
+            self.waiting.remove(request)
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         self.kv_cache.release(request)
         del self.requests[request.request_id]
         self._has_unreported_finish = True
-
-    def _drop_finished(self) -> None:
-        if self._has_unreported_finish:
-            self.running = [request for request in self.running if request.is_running]
 
     def _make_stats(self) -> SchedulerStats:
         return SchedulerStats(

@@ -23,6 +23,12 @@ _ENGINE_OPTIONS = [
         default=False,
         help="Whether the next step is scheduled while one runs.",
     ),
+    click.option(
+        "--scheduling-policy",
+        type=click.Choice(["fcfs", "priority"]),
+        default="fcfs",
+        help="Who runs first: who came first, or whose priority is lowest. fcfs: priorities are ignored.",
+    ),
     click.option("--block-size", type=_AT_LEAST_ONE, default=16, help="Tokens in one block of the KV cache."),
     click.option(
         "--kv-cache-memory",
@@ -79,6 +85,7 @@ CORE_KEYS = (
     "max-num-seqs",
     "max-num-batched-tokens",
     "async-scheduling",
+    "scheduling-policy",
     "block-size",
     "kv-cache-memory",
     "enable-prefix-caching",

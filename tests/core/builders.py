@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.config import CacheConfig, SchedulerConfig
+from core.config import CacheConfig, SchedulerConfig, SchedulingPolicy
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_next_token
 from core.kv_events import KVEventSink
@@ -50,6 +50,7 @@ def make_engine(
     max_model_len: int = 64,
     enable_prefix_caching: bool = True,
     async_scheduling: bool = False,
+    scheduling_policy: SchedulingPolicy = "fcfs",
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
 ) -> EngineCore:
@@ -57,14 +58,17 @@ def make_engine(
     return EngineCore(
         executor or FakeExecutor(),
         CacheConfig(block_size, memory, enable_prefix_caching),
-        SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling),
+        SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy),
         max_model_len,
         kv_events=kv_events,
     )
 
 
-def add(engine: EngineCore, request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), **params: Any) -> None:
-    engine.add_request(engine.preprocess_add_request(make_message(request_id, prompt, SamplingParams(**params))))
+def add(
+    engine: EngineCore, request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), *, priority: int = 0, **params: Any
+) -> None:
+    message = make_message(request_id, prompt, SamplingParams(**params), priority=priority)
+    engine.add_request(engine.preprocess_add_request(message))
 
 
 def add_for_client(

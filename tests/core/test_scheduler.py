@@ -14,6 +14,10 @@ def ids_of_running(engine: EngineCore) -> list[str]:
     return [request.request_id for request in engine.scheduler.running]
 
 
+def ids_of_waiting(engine: EngineCore) -> list[str]:
+    return [request.request_id for request in engine.scheduler.waiting]
+
+
 def answers(engine: EngineCore) -> dict[str, list[int]]:
     received = {request_id: tokens_of(outputs) for request_id, outputs in run_to_end(engine).items()}
     assert engine.scheduler.kv_cache.is_unused
@@ -58,11 +62,38 @@ def test_decodes_come_before_a_long_prefill() -> None:
 
 
 def test_first_come_first_served_up_to_max_num_seqs() -> None:
-    """The third request starts when one of the first two has ended; ``priority`` does not matter yet."""
+    """The third request starts when one of the first two has ended, whatever its ``priority``."""
     engine = make_engine(max_num_seqs=2)
-    for request_id, max_tokens in (("a", 2), ("b", 4), ("c", 2)):
-        add(engine, request_id, max_tokens=max_tokens)
+    for request_id, max_tokens, priority in (("a", 2, 0), ("b", 4, 3), ("c", 2, -5)):
+        add(engine, request_id, max_tokens=max_tokens, priority=priority)
     assert [sorted(step(engine)) for _ in range(4)] == [["a", "b"], ["a", "b"], ["b", "c"], ["b", "c"]]
+
+
+def test_by_priority_the_lowest_number_is_served_first() -> None:
+    """Of equals the earlier; who came first to the core does not matter, and nobody who runs is driven out."""
+    engine = make_engine(max_num_seqs=1, scheduling_policy="priority")
+    add(engine, "running", max_tokens=2, priority=9)
+    step(engine)
+    for request_id, priority in (("last", 1), ("b", 0), ("first", -1), ("a", 0)):
+        add(engine, request_id, max_tokens=1, priority=priority)
+    assert [list(step(engine)) for _ in range(5)] == [["running"], ["first"], ["a"], ["b"], ["last"]]
+
+
+def test_by_priority_the_least_important_gives_way() -> None:
+    """Though it came first and runs longest, it is preempted, and nobody loses a token."""
+    engine = make_engine(num_blocks=9, scheduling_policy="priority")
+    prompts = {"a": PROMPT, "b": list(range(50, 63))}
+    add(engine, "a", prompts["a"], max_tokens=15, priority=1)
+    step(engine)
+    add(engine, "b", prompts["b"], max_tokens=15, priority=0)
+    received = run_to_end(engine)
+    preempted = {
+        request_id: [event.type for output in outputs for event in output.events or ()].count(EventType.PREEMPTED)
+        for request_id, outputs in received.items()
+    }
+    assert preempted == {"a": 1, "b": 0}
+    assert tokens_of(received["b"]) == expected_tokens(prompts["b"], 15)
+    assert tokens_of(received["a"]) == expected_tokens(prompts["a"], 15)[1:]
 
 
 def test_a_prompt_is_admitted_only_when_all_of_it_fits() -> None:
@@ -105,7 +136,7 @@ def test_nobody_is_admitted_in_a_step_that_preempts() -> None:
     add(engine, "c", [1], max_tokens=9)
     step(engine)
     assert ids_of_running(engine) == ["a"]
-    assert list(engine.scheduler.waiting) == ["b", "c"]
+    assert ids_of_waiting(engine) == ["b", "c"]
     assert set(answers(engine)) == {"a", "b", "c"}
 
 
@@ -184,7 +215,7 @@ def test_an_aborted_request_leaves_no_trace() -> None:
     add(engine, "c", max_tokens=9)
     step(engine)
     step(engine)
-    assert list(engine.scheduler.waiting) == ["b", "c"]
+    assert ids_of_waiting(engine) == ["b", "c"]
     engine.abort_requests(["a", "b", "c", "unknown", "a"])
     engine.scheduler.check_integrity()
     assert engine.scheduler.kv_cache.is_unused
@@ -222,7 +253,7 @@ def test_a_reset_prefix_cache_forgets_and_can_preempt_for_it() -> None:
     step(engine)
     assert not engine.scheduler.reset_prefix_cache(reset_running_requests=False)
     assert engine.scheduler.reset_prefix_cache(reset_running_requests=True)
-    assert list(engine.scheduler.waiting) == ["a", "b"]
+    assert ids_of_waiting(engine) == ["a", "b"]
     assert answers(engine) == {i: expected_tokens([*PROMPT, ord(i)], 6)[1:] for i in ("a", "b")}
 
 
@@ -230,6 +261,6 @@ def test_integrity_counts_requests_too() -> None:
     """A request that is neither waiting nor running is found."""
     engine = make_engine()
     add(engine)
-    engine.scheduler.waiting.clear()
+    engine.scheduler.waiting.pop_last()
     with pytest.raises(RuntimeError, match="1 requests, Scheduler\\(0 running, 0 waiting"):
         engine.scheduler.check_integrity()
