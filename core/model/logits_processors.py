@@ -12,10 +12,26 @@ import torch
 from torch import Tensor
 
 from core.model.request_state import RequestState
+from core.model.rows import Rows
 
 
 class LogitsProcessor(Protocol):
-    def apply(self, logits: Tensor) -> None: ...
+    def apply(self, logits: Tensor, rows: Rows) -> None: ...
+
+
+class TokenMask:
+    """What a grammar leaves to the rows ``indices`` of a batch: in ``bits`` [len(indices), words], int32, bit j of
+    word i is token 32 i + j, and 1 keeps it. Rows that no grammar concerns are not among them.
+    """
+
+    def __init__(self, indices: Sequence[int], bits: Tensor) -> None:
+        self._indices, self._bits = torch.tensor(indices), bits
+
+    def apply(self, logits: Tensor, _: Rows) -> None:
+        rows, bits = self._indices.to(logits.device), self._bits.to(logits.device)
+        places = torch.arange(32, dtype=torch.int32, device=logits.device)
+        is_banned = (((bits[:, :, None] >> places) & 1) == 0).flatten(1)[:, : logits.shape[1]]
+        logits[rows] = logits[rows].masked_fill_(is_banned, -torch.inf)
 
 
 class AllowedTokens:
@@ -25,16 +41,16 @@ class AllowedTokens:
         self._rows, self._is_banned = rows, is_banned
 
     @classmethod
-    def make(cls, requests: Sequence[RequestState], logits: Tensor) -> "AllowedTokens | None":
-        rows = [row for row, request in enumerate(requests) if request.sampling_params.allowed_token_ids]
-        if not rows:
+    def make(cls, rows: Rows, logits: Tensor) -> "AllowedTokens | None":
+        asking = [row for row, request in enumerate(rows.requests) if request.sampling_params.allowed_token_ids]
+        if not asking:
             return None
-        is_banned = logits.new_ones((len(rows), logits.shape[1]), dtype=torch.bool)
-        for banned, row in zip(is_banned, rows, strict=True):
-            banned[requests[row].sampling_params.allowed_token_ids] = False
-        return cls(torch.tensor(rows, device=logits.device), is_banned)
+        is_banned = logits.new_ones((len(asking), logits.shape[1]), dtype=torch.bool)
+        for banned, row in zip(is_banned, asking, strict=True):
+            banned[rows.requests[row].sampling_params.allowed_token_ids] = False
+        return cls(torch.tensor(asking, device=logits.device), is_banned)
 
-    def apply(self, logits: Tensor) -> None:
+    def apply(self, logits: Tensor, _: Rows) -> None:
         logits[self._rows] = logits[self._rows].masked_fill_(self._is_banned, -torch.inf)
 
 
@@ -45,13 +61,13 @@ class BadWords:
         self._requests = requests
 
     @classmethod
-    def make(cls, requests: Sequence[RequestState], _: Tensor) -> "BadWords | None":
-        asking = {row: request for row, request in enumerate(requests) if request.sampling_params.bad_words_token_ids}
+    def make(cls, rows: Rows, _: Tensor) -> "BadWords | None":
+        asking = {row: r for row, r in enumerate(rows.requests) if r.sampling_params.bad_words_token_ids}
         return cls(asking) if asking else None
 
-    def apply(self, logits: Tensor) -> None:
+    def apply(self, logits: Tensor, rows: Rows) -> None:
         for row, request in self._requests.items():
-            output = request.output_token_ids
+            output = rows.output_token_ids(row)
             for *start, last in request.sampling_params.bad_words_token_ids or ():
                 if len(start) <= len(output) and (not start or output[-len(start) :].tolist() == start):
                     logits[row, last] = -torch.inf
@@ -61,23 +77,21 @@ class MinTokens:
     """Every token that would end the request is masked until it has ``min_tokens`` tokens."""
 
     def __init__(self, requests: Sequence[RequestState], stops: list[tuple[int, int]], device: torch.device) -> None:
-        self._requests = requests
         self._min_tokens = np.array([request.sampling_params.min_tokens for request in requests])
         self._rows, self._token_ids = torch.tensor(stops, device=device).unbind(1)
 
     @classmethod
-    def make(cls, requests: Sequence[RequestState], logits: Tensor) -> "MinTokens | None":
+    def make(cls, rows: Rows, logits: Tensor) -> "MinTokens | None":
         stops = [
             (row, token_id)
-            for row, request in enumerate(requests)
-            if request.num_output_tokens < request.sampling_params.min_tokens
+            for row, request in enumerate(rows.requests)
+            if rows.num_output_tokens[row] < request.sampling_params.min_tokens
             for token_id in _stop_token_ids(request)
         ]
-        return cls(requests, stops, logits.device) if stops else None
+        return cls(rows.requests, stops, logits.device) if stops else None
 
-    def apply(self, logits: Tensor) -> None:
-        num_output_tokens = np.array([request.num_output_tokens for request in self._requests])
-        is_short = torch.from_numpy(num_output_tokens < self._min_tokens).to(logits.device)[self._rows]
+    def apply(self, logits: Tensor, rows: Rows) -> None:
+        is_short = torch.from_numpy(rows.num_output_tokens < self._min_tokens).to(logits.device)[self._rows]
         logits[self._rows[is_short], self._token_ids[is_short]] = -torch.inf
 
 
@@ -96,13 +110,13 @@ class LogitBias:
         self._values = torch.tensor(values, dtype=torch.float32, device=device)
 
     @classmethod
-    def make(cls, requests: Sequence[RequestState], logits: Tensor) -> "LogitBias | None":
+    def make(cls, rows: Rows, logits: Tensor) -> "LogitBias | None":
         biases = [
             (row, token_id, value)
-            for row, request in enumerate(requests)
+            for row, request in enumerate(rows.requests)
             for token_id, value in (request.sampling_params.logit_bias or {}).items()
         ]
         return cls(biases, logits.device) if biases else None
 
-    def apply(self, logits: Tensor) -> None:
+    def apply(self, logits: Tensor, _: Rows) -> None:
         logits[self._rows, self._token_ids] += self._values

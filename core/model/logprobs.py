@@ -33,7 +33,6 @@ class RequestedLogprobs:
     """The rows of a batch that want log-probabilities, together with those that want equally many."""
 
     def __init__(self, requests: Sequence[RequestState]) -> None:
-        self._requests = requests
         self._rows_by_k: dict[int, list[int]] = {}
         for row, request in enumerate(requests):
             if (k := request.sampling_params.logprobs) is not None:
@@ -43,12 +42,12 @@ class RequestedLogprobs:
         """By k, the log-probabilities [rows that want k, vocab_size]."""
         return {k: logits[rows].log_softmax(-1) for k, rows in self._rows_by_k.items()}
 
-    def collect(self, computed: dict[int, Tensor], token_ids: Tensor) -> dict[str, LogprobsLists]:
-        """By request id, what goes out for the chosen ``token_ids`` [rows of the batch]."""
+    def collect(self, computed: dict[int, Tensor], token_ids: Tensor) -> dict[int, LogprobsLists]:
+        """By row, what goes out for the chosen ``token_ids`` [rows of the batch]."""
         lists = {}
         for k, rows in self._rows_by_k.items():
             ids, logprobs, ranks = (part.cpu().numpy() for part in rank_logprobs(computed[k], token_ids[rows], k))
             for i, row in enumerate(rows):
                 one = slice(i, i + 1)
-                lists[self._requests[row].request_id] = LogprobsLists(ids[one], logprobs[one], ranks[one])
+                lists[row] = LogprobsLists(ids[one], logprobs[one], ranks[one])
         return lists

@@ -1,11 +1,10 @@
 """Repetition, frequency and presence penalties."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from core.model.request_state import RequestState
+from core.model.rows import Rows
 
 
 class Penalties:
@@ -16,25 +15,26 @@ class Penalties:
     times the token's count, presence once.
     """
 
-    def __init__(self, requests: dict[int, RequestState], logits: Tensor) -> None:
-        params = [request.sampling_params for request in requests.values()]
-        self._rows = torch.tensor(list(requests), device=logits.device)
+    def __init__(self, asking: list[int], rows: Rows, logits: Tensor) -> None:
+        params = [rows.requests[row].sampling_params for row in asking]
+        self._rows = torch.tensor(asking, device=logits.device)
         self._repetition = _column([p.repetition_penalty for p in params], logits)
         self._frequency = _column([p.frequency_penalty for p in params], logits)
         self._presence = _column([p.presence_penalty for p in params], logits)
         self._counts = logits.new_zeros((len(params), logits.shape[1]), dtype=torch.float32)
         self._seen = logits.new_zeros(self._counts.shape, dtype=torch.bool)
-        for counts, seen, request in zip(self._counts, self._seen, requests.values(), strict=True):
-            output = torch.from_numpy(request.output_token_ids).to(logits.device)
-            counts += torch.bincount(output, minlength=logits.shape[1])
-            seen[request.seen_token_ids] = True
+        for counts, seen, row in zip(self._counts, self._seen, asking, strict=True):
+            output = rows.output_token_ids(row)
+            counts += torch.bincount(torch.from_numpy(output).to(logits.device), minlength=logits.shape[1])
+            seen[rows.requests[row].seen_prompt_token_ids] = True
+            seen[output] = True
 
     @classmethod
-    def make(cls, requests: Sequence[RequestState], logits: Tensor) -> "Penalties | None":
-        asking = {row: request for row, request in enumerate(requests) if _is_penalized(request)}
-        return cls(asking, logits) if asking else None
+    def make(cls, rows: Rows, logits: Tensor) -> "Penalties | None":
+        asking = [row for row, request in enumerate(rows.requests) if _is_penalized(request)]
+        return cls(asking, rows, logits) if asking else None
 
-    def apply(self, logits: Tensor) -> None:
+    def apply(self, logits: Tensor, _: Rows) -> None:
         penalized = logits[self._rows]
         repeated = torch.where(penalized > 0, penalized / self._repetition, penalized * self._repetition)
         penalized = torch.where(self._seen, repeated, penalized)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from core.model.gumbel import draw_keys, gumbel_noise
 from core.model.request_state import RequestState
+from core.model.rows import Rows
 from core.model.truncation import mask_min_p, mask_top_k, mask_top_p
 
 _SEED_MASK = (1 << 64) - 1
@@ -18,9 +19,9 @@ class RandomRows:
 
     def __init__(self, requests: dict[int, RequestState], device: torch.device) -> None:
         params = [request.sampling_params for request in requests.values()]
-        self._requests = list(requests.values())
-        self._seeds = np.array([request.seed & _SEED_MASK for request in self._requests], np.uint64)
-        self.rows = torch.tensor(list(requests), device=device)
+        self._seeds = np.array([request.seed & _SEED_MASK for request in requests.values()], np.uint64)
+        self._indices = list(requests)
+        self.rows = torch.tensor(self._indices, device=device)
         self._temperature = torch.tensor([[p.temperature] for p in params], device=device)
         self._min_p = _tensor_if_any([p.min_p for p in params], 0.0, device)
         self._top_k = _tensor_if_any([max(p.top_k, 0) for p in params], 0, device)
@@ -31,7 +32,7 @@ class RandomRows:
         random = {row: request for row, request in enumerate(requests) if not request.sampling_params.is_greedy}
         return cls(random, logits.device) if random else None
 
-    def draw(self, logits: Tensor) -> Tensor:
+    def draw(self, logits: Tensor, rows: Rows) -> Tensor:
         """One token id for each of ``rows``, of ``logits`` [rows of the batch, vocab_size]."""
         logits = logits[self.rows].div_(self._temperature)
         if self._min_p is not None:
@@ -40,7 +41,7 @@ class RandomRows:
             logits = mask_top_k(logits, self._top_k.clamp_max(logits.shape[1]))
         if self._top_p is not None:
             logits = mask_top_p(logits, self._top_p)
-        positions = np.array([len(request.token_ids) for request in self._requests], np.uint64)
+        positions = rows.positions[self._indices].astype(np.uint64)
         keys = torch.from_numpy(draw_keys(self._seeds, positions)).to(logits.device)
         return gumbel_noise(keys, logits.shape[1]).add_(logits).argmax(-1)
 

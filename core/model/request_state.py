@@ -25,6 +25,11 @@ class IntList:
         self._array[self._length : end] = values
         self._length = end
 
+    def truncate(self, length: int) -> None:
+        """Forget what comes after the first ``length``."""
+        assert length <= self._length, "what was there"
+        self._length = length
+
     @property
     def array(self) -> NDArray[np.int64]:
         return self._array[: self._length]
@@ -53,12 +58,13 @@ class RequestState:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
-    def seen_token_ids(self) -> NDArray[np.int64]:
-        """Of prompt and output, without the placeholders that rows of ``embeds`` stand for."""
-        if self.embeds is None:
-            return self.token_ids.array
-        prompt = self.token_ids.array[: self.num_prompt_tokens]
-        return np.concatenate((prompt[self.embeds.is_token], self.output_token_ids))
+    def prompt_token_ids(self) -> NDArray[np.int64]:
+        return self.token_ids.array[: self.num_prompt_tokens]
+
+    @property
+    def seen_prompt_token_ids(self) -> NDArray[np.int64]:
+        """Without the placeholders that rows of ``embeds`` stand for."""
+        return self.prompt_token_ids if self.embeds is None else self.prompt_token_ids[self.embeds.is_token]
 
     @property
     def output_token_ids(self) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from core.model.model import Model
 from core.model.paged_kv_cache import PagedKVCache
 from core.model.prompt_logprobs import PromptLogprobs
 from core.model.request_state import RequestState
+from core.model.rows import Row
 from core.model.sampler import Sampler
 from core.model.step_batch import Span, StepBatch
 
@@ -111,17 +112,17 @@ class ModelRunner:
     def _sample(self, batch: StepBatch, hidden: Tensor) -> ModelRunnerOutput:
         if not batch.sampled:
             return ModelRunnerOutput()
-        rows, requests = list(batch.sampled), list(batch.sampled.values())
-        sampled = self._sampler.sample(self.model.logits(hidden[rows]), requests)
-        new_token_ids = {}
+        requests = list(batch.sampled.values())
+        rows = [Row(request, len(request.token_ids)) for request in requests]
+        sampled = self._sampler.sample(self.model.logits(hidden[list(batch.sampled)]), rows)
+        ids = [request.request_id for request in requests]
         for request, token_id in zip(requests, sampled.token_ids, strict=True):
-            new_token_ids[request.request_id] = [token_id]
             request.token_ids.extend([token_id])
         return ModelRunnerOutput(
-            sampled_token_ids=new_token_ids,
-            logprobs=sampled.logprobs,
-            num_nans_in_logits=sampled.num_nans,
-            no_possible_token=sampled.no_possible_token,
+            sampled_token_ids={name: [token_id] for name, token_id in zip(ids, sampled.token_ids, strict=True)},
+            logprobs={ids[row]: logprobs for row, logprobs in sampled.logprobs.items()},
+            num_nans_in_logits={ids[row]: count for row, count in sampled.num_nans.items()},
+            no_possible_token={ids[row] for row in sampled.no_possible_token},
         )
 
     def _score_prompts(self, batch: StepBatch, hidden: Tensor, output: ModelRunnerOutput) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from core.executor.interface import NewRequest
 from core.model.request_state import RequestState
+from core.model.rows import Row
 from core.model.sampler import Sampler
 from core.request_limits import RequestError, check_request
 from core.wire.codec import Decoder, Encoder
@@ -98,11 +99,11 @@ def sample(params: list[SamplingParams], prompt: list[int], logits: torch.Tensor
     requests = [RequestState(NewRequest(str(i), prompt, len(prompt), p, 7, [], 0)) for i, p in enumerate(params)]
     sampler, rows = Sampler(), []
     for step in logits:
-        sampled = sampler.sample(step.repeat(len(params), 1), requests)
+        sampled = sampler.sample(step.repeat(len(params), 1), [Row(r, len(r.token_ids)) for r in requests])
         rows.append(sampled.token_ids)
-        for request, token in zip(requests, sampled.token_ids, strict=True):
+        for row, (request, token) in enumerate(zip(requests, sampled.token_ids, strict=True)):
             assert 0 <= token < VOCAB_SIZE
-            assert _may_choose(request, token) or request.request_id in sampled.no_possible_token
+            assert _may_choose(request, token) or row in sampled.no_possible_token
             request.token_ids.extend([token])
     return [list(tokens) for tokens in zip(*rows, strict=True)]
 

@@ -251,7 +251,7 @@ def test_a_placeholder_is_not_penalized(tiny: Model) -> None:
     is_token = [position % 2 == 1 for position in range(20)]
     request = make_request([*prompt, 5], num_prompt_tokens=20)
     request.embeds = rows_of(tiny, prompt, is_token)
-    assert request.seen_token_ids.tolist() == [*prompt[1::2], 5]
+    assert request.seen_prompt_token_ids.tolist() == prompt[1::2]
 
 
 def test_a_step_without_tokens_only_forgets(tiny: Model) -> None:

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from core.model.logits_processors import TokenMask
 from core.model.request_state import RequestState
+from core.model.rows import Row
 from core.model.sampler import Sampler
 from core.wire.sampling_params import SamplingParams
 from tests.core.model.forward import make_request
@@ -47,6 +49,11 @@ def random_request(index: int, rng: random.Random) -> RequestState:
     )
 
 
+def next_rows(*requests: RequestState) -> list[Row]:
+    """One for each request, after all its tokens."""
+    return [Row(request, len(request.token_ids)) for request in requests]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_every_row_is_what_a_plain_sampler_gives_it(seed: int) -> None:
     """Ten steps of a batch with random parameters; requests leave and join in the middle."""
@@ -58,14 +65,14 @@ def test_every_row_is_what_a_plain_sampler_gives_it(seed: int) -> None:
             requests = [*requests[:4], random_request(99, rng), *requests[6:]]
         logits = torch.randn(len(requests), VOCAB_SIZE, generator=generator) * 3
         expected = [choose(row.numpy(), request) for row, request in zip(logits, requests, strict=True)]
-        sampled = sampler.sample(logits, requests)
+        sampled = sampler.sample(logits, next_rows(*requests))
         assert sampled.token_ids == expected
         for request, token_id in zip(requests, sampled.token_ids, strict=True):
             request.token_ids.extend([token_id])
 
 
 def sample_one(logits: list[float], request: RequestState) -> int:
-    return Sampler().sample(torch.tensor([logits]), [request]).token_ids[0]
+    return Sampler().sample(torch.tensor([logits]), next_rows(request)).token_ids[0]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,7 @@ def test_min_tokens_ends_while_the_batch_stays_the_same() -> None:
     params = SamplingParams(temperature=0.0, min_tokens=3, eos_token_id=1, logit_bias={1: 100.0})
     request, sampler, tokens = make_request([0], params=params), Sampler(), []
     for _ in range(5):
-        tokens += sampler.sample(torch.tensor([[1.0, 4.0, 3.0]]), [request]).token_ids
+        tokens += sampler.sample(torch.tensor([[1.0, 4.0, 3.0]]), next_rows(request)).token_ids
         request.token_ids.extend(tokens[-1:])
     assert tokens == [2, 2, 2, 1, 1]
 
@@ -113,10 +120,10 @@ def test_logprobs_are_of_the_raw_logits_and_ranked() -> None:
         make_request([0], request_id=str(i), params=SamplingParams(temperature=0.0, logprobs=k, logit_bias=bias))
         for i, (k, bias) in enumerate(zip(asks, biases, strict=True))
     ]
-    sampled = Sampler().sample(logits.clone(), requests)
+    sampled = Sampler().sample(logits.clone(), next_rows(*requests))
     assert sampled.token_ids == [0, 3, 1, 1]
-    assert set(sampled.logprobs) == {"0", "1", "2"}
-    only, two, every = (sampled.logprobs[name] for name in "012")
+    assert set(sampled.logprobs) == {0, 1, 2}
+    only, two, every = (sampled.logprobs[row] for row in range(3))
     assert (only.token_ids.tolist(), only.ranks.tolist()) == ([[0]], [4])
     assert two.token_ids[0, :2].tolist() == [3, 1]
     assert two.ranks.tolist() == [2]
@@ -132,7 +139,7 @@ def test_nan_is_counted_in_its_row_alone() -> None:
     logits[1, 7] = logits[1, 9] = torch.nan
     logits[2, 3], logits[2, 4] = torch.inf, -torch.inf
     requests = [make_request([0], request_id=str(i), params=SamplingParams(temperature=i / 2)) for i in range(4)]
-    assert Sampler().sample(logits, requests).num_nans == {"1": 2}
+    assert Sampler().sample(logits, next_rows(*requests)).num_nans == {1: 2}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8], ids=["greedy", "random"])
@@ -156,9 +163,47 @@ def test_a_row_that_no_token_can_leave_is_reported_alone(params: dict[str, Any],
     ]
     logits = torch.randn(3, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
     alone = [
-        Sampler().sample(logits[row : row + 1].clone(), [other]) for row, other in zip((0, 2), others, strict=True)
+        Sampler().sample(logits[row : row + 1].clone(), next_rows(other))
+        for row, other in zip((0, 2), others, strict=True)
     ]
-    sampled = Sampler().sample(logits, [others[0], masked, others[1]])
-    assert sampled.no_possible_token == {"masked"}
+    sampled = Sampler().sample(logits, next_rows(others[0], masked, others[1]))
+    assert sampled.no_possible_token == [1]
     assert sampled.token_ids[::2] == [one.token_ids[0] for one in alone]
     assert not any(one.no_possible_token for one in alone)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_with_drafts_before_them_get_the_tokens_that_they_get_one_by_one(seed: int) -> None:
+    """Each request has up to four rows, of which it accepts some; another sampler is given one token at a time."""
+    rng, sampler = random.Random(seed), Sampler()
+    generator = torch.Generator().manual_seed(seed)
+    requests = [random_request(index, rng) for index in range(8)]
+    for _ in range(6):
+        drafts = [[rng.randrange(8) for _ in range(rng.randrange(4))] for _ in requests]
+        lengths = [len(request.token_ids) for request in requests]
+        rows = [Row(r, n + i) for r, n, d in zip(requests, lengths, drafts, strict=True) for i in range(len(d) + 1)]
+        logits = torch.randn(len(rows), VOCAB_SIZE, generator=generator) * 3
+        expected = []
+        for request, draft in zip(requests, drafts, strict=True):
+            for token_id in [*draft, None]:
+                expected.append(choose(logits[len(expected)].numpy(), request))
+                if token_id is not None:
+                    request.token_ids.extend([token_id])
+        assert sampler.sample(logits.clone(), rows).token_ids == expected
+        for request, length, draft in zip(requests, lengths, drafts, strict=True):
+            request.token_ids.truncate(length + rng.randrange(len(draft) + 1))
+            request.token_ids.extend([rng.randrange(8)])
+
+
+def test_a_grammar_leaves_its_rows_the_tokens_of_its_bits() -> None:
+    """Other rows are as they were, and log-probabilities are still those of the raw logits."""
+    logits = torch.zeros(3, VOCAB_SIZE)
+    logits[:, 40], logits[:, 33], logits[:, 31] = 3.0, 2.0, 1.0
+    bits = torch.tensor([[1 << 5 | -(1 << 31), 1 << 1], [-1, 0]], dtype=torch.int32)
+    requests = [
+        make_request([0], request_id=name, params=SamplingParams(temperature=0.0, logprobs=1)) for name in "abc"
+    ]
+    sampled = Sampler().sample(logits, next_rows(*requests), TokenMask([2, 0], bits))
+    assert sampled.token_ids == [31, 40, 33]
+    assert sampled.logprobs[2].token_ids.tolist() == [[33, 40]]
+    assert not sampled.no_possible_token

@@ -1,0 +1,41 @@
+"""The rows of logits that one step chooses tokens from."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.model.request_state import RequestState
+
+
+class Row(NamedTuple):
+    """What chooses the token of ``request`` at ``position``, after the ``position`` tokens before it.
+
+    Those are in ``request.token_ids``, drafts that nobody has accepted yet among them.
+    """
+
+    request: RequestState
+    position: int
+
+
+class Rows:
+    """All rows of one call, in the order of the logits. A request may have several, of rising positions."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.requests = [row.request for row in rows]
+        self.positions = np.array([row.position for row in rows], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @cached_property
+    def num_output_tokens(self) -> NDArray[np.int64]:
+        """How many tokens of output stand before each row."""
+        return self.positions - np.array([request.num_prompt_tokens for request in self.requests], np.int64)
+
+    def output_token_ids(self, row: int) -> NDArray[np.int64]:
+        """The output before the row."""
+        request = self.requests[row]
+        return request.token_ids.array[request.num_prompt_tokens : self.positions[row]]
