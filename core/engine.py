@@ -14,6 +14,7 @@
 
 import logging
 import queue
+from collections.abc import Sequence
 from typing import Any
 
 from core.batch_queue import BatchQueue
@@ -22,7 +23,9 @@ from core.config import CacheConfig, SchedulerConfig
 from core.data_parallel.engine_part import LockstepPart
 from core.executor.interface import Executor
 from core.kv_cache import KVCache
+from core.kv_cache_size import KVCacheSize
 from core.kv_events import KVEventLog, KVEventSink
+from core.kv_group import KVGroup
 from core.request import Request
 from core.request_limits import RequestLimits, check_request
 from core.scheduler import Outputs, Scheduler
@@ -50,26 +53,32 @@ class EngineCore:
         seed: int = 0,
         kv_events: KVEventSink | None = None,
     ) -> None:
-        num_blocks = count_blocks(executor, cache_config, scheduler_config.max_num_seqs, max_model_len)
-        executor.initialize_kv_cache(num_blocks, cache_config.block_size)
+        num_batches = _count_batches(executor, scheduler_config)
+        groups = [
+            KVGroup(index, window, cache_config.block_size, num_batches * scheduler_config.max_num_batched_tokens)
+            for index, window in enumerate(executor.model_info.kv_windows)
+        ]
+        size = _size_kv_cache(executor, cache_config, groups, scheduler_config.max_num_seqs, max_model_len)
+        executor.initialize_kv_cache(size.num_blocks, cache_config.block_size)
         self._executor = executor
         self._seed = seed
         self._hasher = BlockHasher(cache_config.block_size) if cache_config.enable_prefix_caching else None
         vocab_size = executor.model_info.vocab_size
-        max_cached_tokens = (num_blocks - 1) * cache_config.block_size
-        self._limits = RequestLimits(max_model_len, vocab_size, max_cached_tokens, executor.model_info.hidden_size)
+        self._limits = RequestLimits(
+            max_model_len, vocab_size, size.max_request_tokens, executor.model_info.hidden_size
+        )
         self._kv_events = kv_events
         event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None
-        kv_cache = KVCache(num_blocks, cache_config.block_size, self._hasher, event_log)
+        kv_cache = KVCache(size.num_blocks, cache_config.block_size, self._hasher, event_log, groups)
         self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
-        self._batch_queue = BatchQueue(executor, _count_batches(executor, scheduler_config))
+        self._batch_queue = BatchQueue(executor, num_batches)
         self._utilities = Utilities(self.scheduler, executor)
         self.lockstep: LockstepPart | None = None
         if executor.model_info.needs_lockstep:
             self.lockstep = LockstepPart(self.scheduler, executor, self._utilities)
         self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
         self.ready_response = _make_ready_response(
-            executor, num_blocks, cache_config.block_size, max_model_len, scheduler_config
+            executor, size, cache_config.block_size, max_model_len, scheduler_config
         )
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> Request:
@@ -149,24 +158,17 @@ class EngineCore:
         return request_ids
 
 
-def count_blocks(executor: Executor, config: CacheConfig, max_num_seqs: int, max_model_len: int) -> int:
-    """How many blocks the memory holds, but no more than ``max_num_seqs`` longest requests and the null block need.
-
-    Raises ValueError if that is fewer than two: the null block and one to use.
-    """
+def _size_kv_cache(
+    executor: Executor, config: CacheConfig, groups: Sequence[KVGroup], max_num_seqs: int, max_model_len: int
+) -> KVCacheSize:
     available = config.kv_cache_memory_bytes
     if available is None:
         available = executor.available_kv_cache_bytes()
     block_bytes = config.block_size * executor.model_info.kv_bytes_per_token
-    num_blocks = min(available // block_bytes, max_num_seqs * -(-max_model_len // config.block_size) + 1)
-    if num_blocks < 2:
-        need = f"needs at least 2 blocks of {block_bytes} bytes"
-        raise ValueError(f"kv_cache_memory: the KV cache {need} ({2 * block_bytes} bytes), got {available}")
-    if (max_num_tokens := (num_blocks - 1) * config.block_size) < max_model_len:
-        logger.warning(
-            "the KV cache holds %d tokens: no request reaches max_model_len %d", max_num_tokens, max_model_len
-        )
-    return num_blocks
+    size = KVCacheSize(available, block_bytes, groups, max_num_seqs, max_model_len)
+    if (longest := size.max_request_tokens) < max_model_len:
+        logger.warning("the KV cache holds %d tokens: no request reaches max_model_len %d", longest, max_model_len)
+    return size
 
 
 def _count_batches(executor: Executor, config: SchedulerConfig) -> int:
@@ -176,17 +178,17 @@ def _count_batches(executor: Executor, config: SchedulerConfig) -> int:
 
 
 def _make_ready_response(
-    executor: Executor, num_blocks: int, block_size: int, max_model_len: int, scheduler: SchedulerConfig
+    executor: Executor, size: KVCacheSize, block_size: int, max_model_len: int, scheduler: SchedulerConfig
 ) -> EngineReadyResponse:
     """Sizes as vLLM computes them, over all ``num_blocks``, the null block included."""
     return EngineReadyResponse(
         max_model_len=max_model_len,
-        num_gpu_blocks=num_blocks,
+        num_gpu_blocks=size.num_blocks,
         block_size=block_size,
         dtype=executor.model_info.dtype,
         vllm_version=VLLM_VERSION,
-        kv_cache_size_tokens=num_blocks * block_size,
-        kv_cache_max_concurrency=num_blocks * block_size / max_model_len,
+        kv_cache_size_tokens=size.num_tokens,
+        kv_cache_max_concurrency=size.max_concurrency,
         enable_sleep_mode=True,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,

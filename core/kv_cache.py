@@ -1,28 +1,40 @@
 """Which blocks a request's keys and values are in, and which of them it found there already."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from core.block_hash import BlockHash, BlockHasher
 from core.block_pool import Block, BlockPool
 from core.kv_events import KVEventLog
+from core.kv_group import KVGroup
+from core.prefix_lookup import find_prefix
 from core.request import Request
 from core.wire.messages import PrefixCacheStats
 
 
 class KVCache:
-    """Blocks for requests, out of one pool. ``hasher`` None = no prefix cache. ``events`` None = nobody is told."""
+    """Blocks for requests, out of one pool: a request has a table of them for each of ``groups``.
+
+    ``hasher`` None = no prefix cache. ``events`` None = nobody is told.
+    """
 
     def __init__(
-        self, num_blocks: int, block_size: int, hasher: BlockHasher | None, events: KVEventLog | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        hasher: BlockHasher | None,
+        events: KVEventLog | None = None,
+        groups: Sequence[KVGroup] | None = None,
     ) -> None:
         self.block_size = block_size
+        self.groups = groups or [KVGroup(0, None, block_size)]
         self._hasher = hasher
         self._events = events
-        self._pool = BlockPool(num_blocks, events.record_removed if events else None)
+        self._pool = BlockPool(num_blocks, events.record_removed if events else None, len(self.groups))
         self._stats = PrefixCacheStats()
 
     def __repr__(self) -> str:
-        return f"KVCache(block_size={self.block_size}, {self._pool})"
+        return f"KVCache(block_size={self.block_size}, {len(self.groups)} groups, {self._pool})"
 
     @property
     def usage(self) -> float:
@@ -37,30 +49,38 @@ class KVCache:
         """Give ``request`` blocks for all its tokens, those found in the prefix cache first; False if too few are free.
 
         All at once, although a chunked prefill needs only some now: what one was promised, the next cannot be given.
+        Of a group with a window that is what the request will hold at once.
         """
-        found = self._find_prefix(request)
-        num_new = -(-request.num_tokens // self.block_size) - len(found)
-        num_found_free = sum(block.ref_count == 0 for block in found)
-        if num_new + num_found_free > self._pool.num_free:
+        tables = self._find_prefix(request)
+        num_hits = len(tables[0])
+        found = _interleave(tables, self._pool.null_block)
+        lengths = [group.table_length(request.num_tokens, num_hits * self.block_size) for group in self.groups]
+        num_new = sum(lengths) - num_hits * len(tables)
+        if num_new + sum(block.ref_count == 0 for block in found) > self._pool.num_free:
             return False
         self._pool.hold(found)
-        request.blocks = found + self._pool.allocate(num_new)
-        request.num_remembered_blocks = len(found)
-        request.num_computed_tokens = request.num_scheduled_tokens = len(found) * self.block_size
+        request.block_tables = tables
+        self._lengthen(request, lengths)
+        request.num_remembered_blocks = num_hits
+        request.num_computed_tokens = request.num_scheduled_tokens = num_hits * self.block_size
         self._count_lookup(request)
         return True
 
-    def grow(self, request: Request, num_new_tokens: int) -> list[int] | None:
-        """The ids of the blocks added so that ``num_new_tokens`` more fit; None if too few are free."""
+    def grow(self, request: Request, num_new_tokens: int) -> list[list[int]] | None:
+        """The ids of the blocks added, by group, so that ``num_new_tokens`` more fit; None if too few are free.
+
+        Empty if there is room already. Blocks that lie behind the window of all tokens to come are given back first.
+        """
         num_tokens = request.num_scheduled_tokens + num_new_tokens
-        num_new = -(-num_tokens // self.block_size) - len(request.blocks)
-        if num_new <= 0:
+        if num_tokens <= request.num_slots:
             return []
+        self._drop_unseen(request)
+        known = max(num_tokens, request.num_tokens)
+        lengths = [group.table_length(known, request.num_computed_tokens) for group in self.groups]
+        num_new = sum(max(n - len(table), 0) for n, table in zip(lengths, request.block_tables, strict=True))
         if num_new > self._pool.num_free:
             return None
-        blocks = self._pool.allocate(num_new)
-        request.blocks += blocks
-        return [block.block_id for block in blocks]
+        return self._lengthen(request, lengths)
 
     def remember(self, request: Request) -> None:
         """Let others find the blocks that ``request`` has filled.
@@ -72,20 +92,23 @@ class KVCache:
             return
         self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
         first = request.num_remembered_blocks
-        is_new = [self._pool.remember(request.blocks[i], request.block_hashes[i]) for i in range(first, num_full)]
-        if self._events is not None:
-            self._events.record_stored(request, first, is_new)
+        for group, table in zip(self.groups, request.block_tables, strict=True):
+            is_new = [
+                self._pool.remember(table[i], request.block_hashes[i], group.index) for i in range(first, num_full)
+            ]
+            if self._events is not None:
+                self._events.record_stored(request, group, first, is_new)
         request.num_remembered_blocks = num_full
 
     def release(self, request: Request) -> None:
         """Take the request's blocks back; their contents can be found until they are needed."""
-        self._pool.release(request.blocks)
-        request.blocks = []
-        request.num_computed_tokens = request.num_scheduled_tokens = 0
+        self._pool.release(_interleave(request.block_tables, self._pool.null_block))
+        request.block_tables = []
+        request.num_computed_tokens = request.num_scheduled_tokens = request.num_slots = 0
 
     def forget(self, request: Request) -> None:
-        """Let nobody find what the request's blocks hold: it is not to be trusted."""
-        self._pool.forget(request.blocks)
+        """Let nobody find what the request computed or found, not even in blocks it has given back: do not trust it."""
+        self._pool.forget(request.block_hashes[: request.num_remembered_blocks])
 
     def reset(self) -> bool:
         """Forget every cached prefix. False, and nothing forgotten, while any block is held."""
@@ -97,10 +120,9 @@ class KVCache:
         self._stats.reset = True
         return True
 
-    @property
-    def cached_hashes(self) -> set[BlockHash]:
-        """Of the blocks that can be found: what a listener to the events knows."""
-        return self._pool.cached_hashes
+    def cached_hashes(self, group_idx: int = 0) -> set[BlockHash]:
+        """Of the blocks of a group that can be found: what a listener to the events knows."""
+        return self._pool.cached_hashes(group_idx)
 
     def end_step(self) -> None:
         """Tell of the events since the last call."""
@@ -114,26 +136,55 @@ class KVCache:
 
     def check_integrity(self, requests: Iterable[Request]) -> None:
         """Raise RuntimeError unless exactly these requests hold exactly the blocks that are not free."""
-        self._pool.check_integrity(block for request in requests for block in request.blocks)
+        held: list[Block] = []
+        for request in requests:
+            self._check_tables(request)
+            held += _interleave(request.block_tables, self._pool.null_block)
+        self._pool.check_integrity(held)
+
+    def _check_tables(self, request: Request) -> None:
+        """Each table has the slots that were promised, and its null blocks lie where no token to come sees them."""
+        for group, table in zip(self.groups, request.block_tables, strict=False):
+            num_null, first = table.count(self._pool.null_block), group.first_seen(request.num_computed_tokens)
+            if len(table) * self.block_size < request.num_slots or self._pool.null_block in table[first:]:
+                sizes = f"{len(table)} blocks, {num_null} of them null, for {request.num_slots} slots"
+                raise RuntimeError(f"{request}, {group}: {sizes}; the first that it sees is {first}")
+
+    def _lengthen(self, request: Request, lengths: Sequence[int]) -> list[list[int]]:
+        """Make each table as long as ``lengths`` says; the ids of the blocks that it takes, by group."""
+        added = []
+        for table, length in zip(request.block_tables, lengths, strict=True):
+            blocks = self._pool.allocate(max(length - len(table), 0))
+            table += blocks
+            added.append([block.block_id for block in blocks])
+        request.num_slots = min(map(len, request.block_tables)) * self.block_size
+        return added
+
+    def _drop_unseen(self, request: Request) -> None:
+        """Give back what no token to come sees. Those of steps in flight count: what they draft may be taken back."""
+        null = self._pool.null_block
+        for group, table in zip(self.groups, request.block_tables, strict=True):
+            index = group.first_seen(request.num_computed_tokens)
+            dropped: list[Block] = []
+            while index > 0 and table[index - 1] is not null:
+                index -= 1
+                dropped.append(table[index])
+                table[index] = null
+            self._pool.release(dropped)
 
     def _reader_for(self, request: Request) -> BlockHasher | None:
         params = request.sampling_params
         # The log-probabilities of prompt tokens come from computing them.
         return None if params.skip_reading_prefix_cache or params.prompt_logprobs is not None else self._hasher
 
-    def _find_prefix(self, request: Request) -> list[Block]:
-        """The longest run of cached blocks that leaves at least one token to compute: its logits are needed."""
-        found: list[Block] = []
+    def _find_prefix(self, request: Request) -> list[list[Block]]:
+        """The beginning of its tables. At least one token is left to compute: its logits are needed."""
         hasher = self._reader_for(request)
         if hasher is None:
-            return found
+            return [[] for _ in self.groups]
         hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
-        for block_hash in request.block_hashes[: (request.num_tokens - 1) // self.block_size]:
-            block = self._pool.find(block_hash)
-            if block is None:
-                break
-            found.append(block)
-        return found
+        may_be_found = request.block_hashes[: (request.num_tokens - 1) // self.block_size]
+        return find_prefix(self._pool, self.groups, may_be_found)
 
     def _count_lookup(self, request: Request) -> None:
         if self._reader_for(request) is None:
@@ -147,3 +198,8 @@ class KVCache:
             stats.requests += 1
             stats.queries += request.num_tokens
             stats.hits += num_hits
+
+
+def _interleave(tables: Sequence[Sequence[Block]], null: Block) -> list[Block]:
+    """The blocks of all tables in token order: to lose a prefix in one group is to lose it."""
+    return [block for column in zip_longest(*tables, fillvalue=null) for block in column if block is not null]

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import msgspec
 
 from core.block_hash import BlockHash
+from core.kv_group import KVGroup
 from core.request import Request
 
 MEDIUM = "GPU"
 """Where vLLM says that blocks are which requests can use at once, whatever the device."""
-SPEC_KIND = "full_attention"
 ExtraKeys = tuple[Any, ...]
 """Strings and bytes."""
 
@@ -77,20 +77,20 @@ class KVEventLog:
         self._publish = publish
         self._events: list[KVEvent] = []
 
-    def record_stored(self, request: Request, first: int, is_stored: Sequence[bool]) -> None:
+    def record_stored(self, request: Request, group: KVGroup, first: int, is_stored: Sequence[bool]) -> None:
         """``is_stored``: for each block of ``request`` from number ``first`` on, whether it can newly be found."""
         for stored, run in groupby(range(len(is_stored)), key=is_stored.__getitem__):
             indices = [first + offset for offset in run]
             if stored:
-                self._events.append(self._make_stored(request, indices[0], indices[-1] + 1))
+                self._events.append(self._make_stored(request, group, indices[0], indices[-1] + 1))
 
-    def record_removed(self, block_hash: BlockHash) -> None:
-        """One block; those that go together are one event."""
+    def record_removed(self, block_hash: BlockHash, group_idx: int) -> None:
+        """One block; those of a group that go together are one event."""
         last = self._events[-1] if self._events else None
-        if isinstance(last, BlockRemoved):
+        if isinstance(last, BlockRemoved) and last.group_idx == group_idx:
             last.block_hashes.append(block_hash)
         else:
-            self._events.append(BlockRemoved([block_hash], MEDIUM, group_idx=0))
+            self._events.append(BlockRemoved([block_hash], MEDIUM, group_idx))
 
     def record_cleared(self) -> None:
         self._events.append(AllBlocksCleared())
@@ -101,7 +101,7 @@ class KVEventLog:
             events, self._events = self._events, []
             self._publish(events)
 
-    def _make_stored(self, request: Request, start: int, stop: int) -> BlockStored:
+    def _make_stored(self, request: Request, group: KVGroup, start: int, stop: int) -> BlockStored:
         size = self._block_size
         extra_keys = [_extra_keys(request, index, size) for index in range(start, stop)]
         return BlockStored(
@@ -113,8 +113,9 @@ class KVEventLog:
             medium=MEDIUM,
             lora_name=None,
             extra_keys=extra_keys,
-            group_idx=0,
-            kv_cache_spec_kind=SPEC_KIND,
+            group_idx=group.index,
+            kv_cache_spec_kind=group.kind,
+            kv_cache_spec_sliding_window=group.window,
         )
 
 

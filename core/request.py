@@ -26,8 +26,9 @@ class Request:
     """A checked request and its progress. The input thread makes it; from then on the busy loop owns it.
 
     ``max_num_tokens`` bounds prompt plus output: the engine's limit, or ``max_tokens`` if that comes first.
-    ``num_computed_tokens`` counts the tokens whose keys and values are in ``blocks``; ``num_scheduled_tokens`` counts
-    those of the steps in flight as well, which have not said yet what they compute.
+    ``num_computed_tokens`` counts the tokens whose keys and values are in its blocks; ``num_scheduled_tokens`` counts
+    those of the steps in flight as well, which have not said yet what they compute. ``block_tables`` has one table for
+    each group of layers, all with room for ``num_slots`` tokens; a waiting request has none.
     ``token_ids`` has a placeholder where ``embeds`` has the input. ``arrival_number`` is the scheduler's: the requests
     that came to it before.
     """
@@ -37,7 +38,7 @@ class Request:
         "arrival_number",
         "arrival_time",
         "block_hashes",
-        "blocks",
+        "block_tables",
         "cache_root",
         "cache_salt",
         "client_index",
@@ -52,6 +53,7 @@ class Request:
         "num_prompt_tokens",
         "num_remembered_blocks",
         "num_scheduled_tokens",
+        "num_slots",
         "prefill_reported",
         "priority",
         "request_id",
@@ -94,7 +96,8 @@ class Request:
         self.num_computed_tokens = 0
         self.num_scheduled_tokens = 0
         self.num_cached_tokens = 0
-        self.blocks: list[Block] = []
+        self.block_tables: list[list[Block]] = []
+        self.num_slots = 0
         self.cache_salt = message.cache_salt
         self.cache_root: BlockHash = b""
         self.block_hashes: list[BlockHash] = []

@@ -183,7 +183,7 @@ class Scheduler:
                 step.go_on(request, num_tokens, block_ids)
             position += 1
 
-    def _grow(self, request: Request, num_tokens: int) -> list[int] | None:
+    def _grow(self, request: Request, num_tokens: int) -> list[list[int]] | None:
         """Blocks for ``num_tokens`` more, from the last in order if need be; None if that is ``request`` itself."""
         while (block_ids := self.kv_cache.grow(request, num_tokens)) is None:
             last = self.running.pop_last()

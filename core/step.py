@@ -38,14 +38,14 @@ class Step:
             num_prompt_tokens=request.num_prompt_tokens,
             sampling_params=request.sampling_params,
             seed=request.seed,
-            block_ids=[block.block_id for block in request.blocks],
+            block_ids=[[block.block_id for block in table] for table in request.block_tables],
             num_computed_tokens=request.num_scheduled_tokens,
             embeds=request.embeds,
         )
         self.work.new_requests.append(new)
         self._compute(request, min(request.num_due_tokens, self.budget))
 
-    def go_on(self, request: Request, num_tokens: int, new_block_ids: list[int]) -> None:
+    def go_on(self, request: Request, num_tokens: int, new_block_ids: list[list[int]]) -> None:
         """Compute ``num_tokens`` more of a request that the executor knows."""
         self.work.cached_requests.append(CachedRequest(request.request_id, new_block_ids, request.num_scheduled_tokens))
         self._compute(request, num_tokens)

@@ -65,7 +65,10 @@ class Utilities(UtilityTable):
 
     def get_kv_cache_group_metadata(self) -> list[dict[str, Any]]:
         block_size = self._scheduler.kv_cache.block_size
-        return [{"group_idx": 0, "kind": "full_attention", "block_size": block_size, "sliding_window": None}]
+        return [
+            {"group_idx": group.index, "kind": group.kind, "block_size": block_size, "sliding_window": group.window}
+            for group in self._scheduler.kv_cache.groups
+        ]
 
     def reset_mm_cache(self) -> None:
         """Nothing to do: there is no multimodal input."""

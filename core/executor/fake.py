@@ -3,6 +3,7 @@
 A slot of its KV cache holds a hash of the whole prefix up to its token, made from the slot before it: like real keys
 and values, it depends on everything that came before. The next token is a function of the last slot. A wrong block,
 count, prefix or preemption therefore gives a wrong token or, where a slot holds what it should not, FakeExecutorError.
+A group of layers that has a window reads the slots in it and no other; what it writes is not what other groups write.
 """
 
 from collections import deque
@@ -192,21 +193,28 @@ class FakeExecutor:
         end = start + num_tokens
         if num_tokens < 1 or end > len(request.token_ids):
             raise FakeExecutorError(f"{request}: asked to compute {num_tokens} tokens")
-        slots = request.find_slots(end, self._block_size)
-        before = int(self._slots[slots[start - 1]]) if start else 0
-        self._slots[slots[start:]] = hash_prefix(request.inputs(start, end), before)
+        for group_idx, window in enumerate(self._model_info.kv_windows):
+            seen = 0 if window is None else max(start - window + 1, 0)
+            slots = request.find_slots(group_idx, seen, end, self._block_size)
+            before = (
+                int(self._slots[slots[start - seen - 1]]) ^ group_idx if start > seen else request.hash_before(start)
+            )
+            written = np.array(hash_prefix(request.inputs(start, end), before))
+            self._slots[slots[start - seen :]] = written ^ group_idx
+            self._check_slots(request, slots, seen, group_idx)
         request.num_computed_tokens = end
-        self._check_slots(request, slots)
 
-    def _check_slots(self, request: "FakeRequest", slots: NDArray[np.int64]) -> None:
-        wrong = np.flatnonzero(self._slots[slots] != request.expected_slots(len(slots)))
+    def _check_slots(self, request: "FakeRequest", slots: NDArray[np.int64], seen: int, group_idx: int) -> None:
+        expected = np.array(request.expected_slots(seen + len(slots))[seen:]) ^ group_idx
+        wrong = np.flatnonzero(self._slots[slots] != expected)
         if wrong.size:
             position = int(wrong[0])
             state = "was never written" if self._slots[slots[position]] == _EMPTY else "holds another prefix"
-            raise FakeExecutorError(f"{request}: slot {slots[position]} at position {position} {state}")
+            raise FakeExecutorError(f"{request}: slot {slots[position]} at position {seen + position} {state}")
 
     def _sample(self, request: "FakeRequest", result: ModelRunnerOutput) -> None:
-        last_slot = request.find_slots(len(request.token_ids), self._block_size)[-1]
+        end = len(request.token_ids)
+        [last_slot] = request.find_slots(0, end - 1, end, self._block_size)
         token_id = _to_token(int(self._slots[last_slot]), self._model_info.vocab_size)
         script = self._scripted_tokens.get(request.request_id, ())
         num_output_tokens = len(request.token_ids) - request.num_prompt_tokens

@@ -25,7 +25,7 @@ class FakeRequest:
         self.num_prompt_tokens = new.num_prompt_tokens
         self.num_logprobs = new.sampling_params.logprobs
         self.num_prompt_logprobs = new.sampling_params.prompt_logprobs
-        self.block_ids = list(new.block_ids)
+        self.block_ids = [list(block_ids) for block_ids in new.block_ids]
         self.num_cached_tokens = self.num_computed_tokens = new.num_computed_tokens
         self._embeds = new.embeds
         self._expected: list[int] = []
@@ -38,7 +38,8 @@ class FakeRequest:
         """It has more blocks, and goes on where it is: raises FakeExecutorError if that is not what is meant."""
         if cached.num_computed_tokens != self.num_computed_tokens:
             raise FakeExecutorError(f"{self}: the scheduler counts {cached.num_computed_tokens} computed")
-        self.block_ids += cached.new_block_ids
+        for block_ids, gained in zip(self.block_ids, cached.new_block_ids, strict=bool(cached.new_block_ids)):
+            block_ids += gained
 
     def inputs(self, start: int, end: int) -> list[int]:
         """The tokens at [start, end), those of which the prompt has rows read from the rows."""
@@ -48,12 +49,13 @@ class FakeRequest:
             tokens[places] = self._embeds.rows.array[start + places, 0]
         return [int(token) for token in tokens]
 
-    def find_slots(self, count: int, block_size: int) -> NDArray[np.int64]:
-        """Where the first ``count`` tokens are, int64 [count]."""
-        if count > len(self.block_ids) * block_size or 0 in self.block_ids:
-            raise FakeExecutorError(f"{self}: no place for {count} tokens in blocks of {block_size}")
-        positions = np.arange(count)
-        return np.asarray(self.block_ids)[positions // block_size] * block_size + positions % block_size
+    def find_slots(self, group_idx: int, start: int, end: int, block_size: int) -> NDArray[np.int64]:
+        """Where a group has the tokens at [start, end), int64 [end - start]."""
+        block_ids = self.block_ids[group_idx]
+        if end > len(block_ids) * block_size or 0 in block_ids[start // block_size :]:
+            raise FakeExecutorError(f"{self}: no place for {end} tokens in blocks of {block_size}")
+        positions = np.arange(start, end)
+        return np.asarray(block_ids)[positions // block_size] * block_size + positions % block_size
 
     def score_prompt(self, num_logprobs: int) -> LogprobsTensors:
         """One row for each prompt token but the first, if this executor computed all of them."""
@@ -66,6 +68,10 @@ class FakeRequest:
             Tensor(np.concatenate([none, *(row.logprobs for row in rows)]).astype(np.float32)),
             Tensor(np.ones(len(rows), np.int32)),
         )
+
+    def hash_before(self, position: int) -> int:
+        """Of the tokens before ``position``."""
+        return self.expected_slots(position)[-1] if position else 0
 
     def expected_slots(self, count: int) -> list[int]:
         """What the first ``count`` slots must hold."""

@@ -29,11 +29,13 @@ class ModelInfo(msgspec.Struct, frozen=True):
     dtype: str
     """Of the computation: ``float32``, ``bfloat16``."""
     kv_bytes_per_token: int
-    """Keys and values of all layers for one token."""
+    """Keys and values of one token in one group of layers: of all layers, if there is one group."""
     hidden_size: int
     """Elements of a token's embedding."""
     needs_lockstep: bool = False
     """Whether data-parallel ranks take part in each other's steps, as those of a mixture of experts do."""
+    kv_windows: tuple[int | None, ...] = (None,)
+    """For each group of layers that share block tables: how many last tokens a token sees there; None = all."""
 
 
 class NewRequest(msgspec.Struct):
@@ -46,7 +48,8 @@ class NewRequest(msgspec.Struct):
     sampling_params: SamplingParams
     seed: int
     """Keys the random draws together with the position; the request's own seed, or one derived from its id."""
-    block_ids: list[int]
+    block_ids: list[list[int]]
+    """By group of layers. 0, the null block, where no token to compute sees what was there."""
     num_computed_tokens: int
     """Tokens whose keys and values the blocks hold already (prefix-cache hits)."""
     embeds: PromptEmbeds | None = None
@@ -54,10 +57,14 @@ class NewRequest(msgspec.Struct):
 
 
 class CachedRequest(msgspec.Struct):
-    """A request the runner knows: the blocks it gained and how far it has come."""
+    """A request the runner knows: the blocks it gained and how far it has come.
+
+    Blocks that lie behind a window may be another request's by now: what nobody sees must not be read.
+    """
 
     request_id: str
-    new_block_ids: list[int]
+    new_block_ids: list[list[int]]
+    """By group of layers; empty if no group gained any."""
     num_computed_tokens: int
 
 

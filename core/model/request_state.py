@@ -36,7 +36,7 @@ class IntList:
 
 
 class RequestState:
-    """One request: its sampling parameters, its tokens so far and its blocks."""
+    """One request: its sampling parameters, its tokens so far and its blocks, by group of layers."""
 
     def __init__(self, request: NewRequest) -> None:
         self.request_id = request.request_id
@@ -46,12 +46,17 @@ class RequestState:
         self.num_computed_tokens = request.num_computed_tokens
         self.is_resumed = len(request.token_ids) > request.num_prompt_tokens
         self.token_ids = IntList(request.token_ids)
-        self.block_ids = IntList(request.block_ids)
+        self.block_tables = [IntList(block_ids) for block_ids in request.block_ids]
         self.embeds = request.embeds
 
     def __repr__(self) -> str:
         tokens = f"{self.num_computed_tokens}/{len(self.token_ids)} tokens"
-        return f"RequestState({self.request_id!r}, {tokens}, {len(self.block_ids)} blocks)"
+        return f"RequestState({self.request_id!r}, {tokens}, {sum(map(len, self.block_tables))} blocks)"
+
+    def add_blocks(self, new_block_ids: Sequence[Sequence[int]]) -> None:
+        """By group; nothing if no group gained any."""
+        for table, block_ids in zip(self.block_tables, new_block_ids, strict=bool(new_block_ids)):
+            table.extend(block_ids)
 
     @property
     def num_output_tokens(self) -> int:

@@ -102,7 +102,7 @@ class ModelRunner:
                 self._prompt_logprobs[new.request_id] = PromptLogprobs(new.sampling_params.prompt_logprobs)
         for cached in work.cached_requests:
             request = self._requests[cached.request_id]
-            request.block_ids.extend(cached.new_block_ids)
+            request.add_blocks(cached.new_block_ids)
             request.num_computed_tokens = cached.num_computed_tokens
 
     def _span(self, request_id: str, count: int) -> Span:

@@ -77,5 +77,5 @@ def _pad_block_tables(spans: Sequence[Span], block_size: int) -> NDArray[np.int6
     num_blocks = [-(-span.stop // block_size) for span in spans]
     tables = np.zeros((len(spans), max(num_blocks)), np.int64)
     for table, span, length in zip(tables, spans, num_blocks, strict=True):
-        table[:length] = span.request.block_ids.array[:length]
+        table[:length] = span.request.block_tables[0].array[:length]
     return tables

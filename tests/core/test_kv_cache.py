@@ -34,7 +34,7 @@ def test_blocks_for_the_whole_prompt_are_taken_at_once() -> None:
     cache = make_cache()
     request = make_request(prompt=range(9))
     assert cache.admit(request)
-    assert len(request.blocks) == 3
+    assert len(request.block_tables[0]) == 3
     assert cache.usage == 3 / 8
 
 
@@ -44,7 +44,7 @@ def test_a_prompt_that_does_not_fit_takes_nothing() -> None:
     first, second = make_request(prompt=range(3)), make_request(prompt=range(50, 62))
     assert cache.admit(first)
     assert not cache.admit(second)
-    assert second.blocks == []
+    assert second.block_tables == []
     cache.check_integrity([first])
 
 
@@ -56,10 +56,10 @@ def test_growth_adds_a_block_only_when_one_is_full() -> None:
     request.num_scheduled_tokens = 3
     assert cache.grow(request, 1) == []
     request.num_scheduled_tokens = 4
-    assert cache.grow(request, 1) == [2]
+    assert cache.grow(request, 1) == [[2]]
     request.num_scheduled_tokens = 8
     assert cache.grow(request, 1) is None
-    assert len(request.blocks) == 2
+    assert len(request.block_tables[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_prefix_is_found_up_to_the_last_token(length: int, num_cached: int) ->
     again = make_request(prompt=range(length))
     assert cache.admit(again)
     assert again.num_computed_tokens == num_cached
-    assert len(again.blocks) == -(-length // BLOCK_SIZE)
+    assert len(again.block_tables[0]) == -(-length // BLOCK_SIZE)
 
 
 def test_a_shared_prefix_is_held_by_both() -> None:
@@ -83,7 +83,7 @@ def test_a_shared_prefix_is_held_by_both() -> None:
     compute(cache, first)
     second = make_request(prompt=[1, 2, 3, 4, 6])
     assert cache.admit(second)
-    assert second.blocks[0] is first.blocks[0]
+    assert second.block_tables[0][0] is first.block_tables[0][0]
     cache.release(first)
     cache.check_integrity([second])
 

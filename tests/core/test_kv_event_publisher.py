@@ -105,13 +105,13 @@ def test_a_router_knows_what_the_pool_knows(
         if index % 20 == 10:
             engine.call_utility("reset_prefix_cache", [True])
             subscriber.catch_up(publisher.num_published)
-            assert set(subscriber.known.blocks) == engine.scheduler.kv_cache.cached_hashes
+            assert set(subscriber.known.blocks) == engine.scheduler.kv_cache.cached_hashes()
     while engine.has_requests():
         step(engine)
     with KVSubscriber(config.endpoint, config.replay_endpoint) as late:
         for each in (subscriber, late):
             each.catch_up(publisher.num_published)
-            assert set(each.known.blocks) == engine.scheduler.kv_cache.cached_hashes
+            assert set(each.known.blocks) == engine.scheduler.kv_cache.cached_hashes()
 
 
 def test_a_gap_is_filled(publisher: KVEventPublisher, subscriber: KVSubscriber) -> None:

@@ -38,7 +38,7 @@ class Listener:
 
 
 def hashes_in(engine: EngineCore) -> set[bytes]:
-    return engine.scheduler.kv_cache.cached_hashes
+    return engine.scheduler.kv_cache.cached_hashes()
 
 
 def test_the_form_on_the_wire_is_that_of_vllm() -> None:

@@ -20,7 +20,7 @@ def make_executor(**options: Any) -> FakeExecutor:
 
 
 def new(request_id: str = "r", block_ids: tuple[int, ...] = (1, 2), computed: int = 0, **params: Any) -> NewRequest:
-    return NewRequest(request_id, PROMPT.copy(), len(PROMPT), SamplingParams(**params), 0, list(block_ids), computed)
+    return NewRequest(request_id, PROMPT.copy(), len(PROMPT), SamplingParams(**params), 0, [list(block_ids)], computed)
 
 
 def run(
@@ -80,7 +80,7 @@ def test_a_block_given_to_two_requests_is_noticed() -> None:
     [
         (CachedRequest("r", [], 4), "counts 4 computed"),
         (new(), "is new, but is known"),
-        (CachedRequest("r", [0], 5), "no place for 6 tokens"),
+        (CachedRequest("r", [[0]], 5), "no place for 6 tokens"),
     ],
 )
 def test_contradictions_are_refused(request_: NewRequest | CachedRequest, words: str) -> None:

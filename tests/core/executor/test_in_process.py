@@ -25,7 +25,7 @@ def executor(tmp_path: Path) -> Iterator[InProcessExecutor]:
 
 
 def prefill(request_id: str) -> SchedulerOutput:
-    request = NewRequest(request_id, [1, 2, 3], 3, SamplingParams(temperature=0.0), 0, [1], 0)
+    request = NewRequest(request_id, [1, 2, 3], 3, SamplingParams(temperature=0.0), 0, [[1]], 0)
     return SchedulerOutput([request], [], {request_id: 3}, [])
 
 

@@ -77,10 +77,10 @@ class Driver:
         new_blocks = [self._free.pop() for _ in range(needed)]
         ask.blocks += new_blocks
         if ask.request_id in self._known:
-            work.cached_requests.append(CachedRequest(ask.request_id, new_blocks, ask.num_computed))
+            work.cached_requests.append(CachedRequest(ask.request_id, [new_blocks], ask.num_computed))
             return
         self._known.add(ask.request_id)
-        prompt, blocks = len(ask.prompt), list(ask.blocks)
+        prompt, blocks = len(ask.prompt), [list(ask.blocks)]
         new = NewRequest(
             ask.request_id, ask.token_ids, prompt, ask.params, ask.seed, blocks, ask.num_computed, ask.embeds
         )

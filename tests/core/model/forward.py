@@ -22,7 +22,7 @@ def make_request(
     token_ids = [0] if token_ids is None else token_ids
     num_prompt_tokens = len(token_ids) if num_prompt_tokens is None else num_prompt_tokens
     params = params or SamplingParams(temperature=0.0)
-    return RequestState(NewRequest(request_id, token_ids, num_prompt_tokens, params, seed, block_ids or [], 0))
+    return RequestState(NewRequest(request_id, token_ids, num_prompt_tokens, params, seed, [block_ids or []], 0))
 
 
 @torch.inference_mode()
