@@ -10,18 +10,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig, SchedulingPolicy
+from core.engine_interface import Engine
 from core.process import ProcessConfig, exit_at_once, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import EngineReadyResponse, ParallelConfig
 from core.wire.standard_files import open_standard_files
-
-if TYPE_CHECKING:
-    from core.engine import EngineCore
 
 logger = logging.getLogger(__name__)
 
@@ -172,12 +169,15 @@ def load_engine(
     on_failure: Callable[[], None],
     profile_dir: Path | None = None,
     kv_events: KVEventsConfig | None = None,
-) -> "EngineCore":
+) -> Engine:
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
+    from core.embedding.load import holds_embedding_model, load_embedding_engine
     from core.engine import EngineCore
     from core.executor.in_process import InProcessExecutor
     from core.kv_event_publisher import KVEventPublisher
 
+    if holds_embedding_model(model.path):
+        return load_embedding_engine(model, scheduler)
     with contextlib.ExitStack() as on_error:
         publisher = None
         if kv_events is not None:

@@ -24,7 +24,7 @@ from core.wire.messages import (
 from core.wire.version import shaped_request
 from service.engine import Engine
 from service.engines import Engines, why_unavailable
-from service.errors import Unavailable
+from service.errors import Unavailable, Unimplemented
 from service.load_balancer import LoadBalancer
 from service.metrics.requests import RequestMetrics
 from service.output_stream import OutputStream
@@ -52,6 +52,7 @@ class EngineClient:
         self._streams: dict[str, OutputStream] = {}
         self._utility_calls = UtilityCalls()
         self._balancer: LoadBalancer | None = None
+        self._tasks: frozenset[str] | None = None
         engines.serve(self)
 
     def __repr__(self) -> str:
@@ -124,6 +125,17 @@ class EngineClient:
         if method == _EMPTIES_CACHES:
             self._balancer = None
         return agreed(method, [call.result() for call in calls])
+
+    async def check_task(self, task: str) -> None:
+        """Raises Unimplemented if the cores say, once, that they cannot: some do not survive being told to even so.
+
+        Raises as ``call_utility``, too.
+        """
+        if self._tasks is None:
+            self._tasks = frozenset(await self.call_utility("get_supported_tasks"))
+        if task not in self._tasks:
+            can = ", ".join(sorted(map(str, self._tasks)))
+            raise Unimplemented(f"the model cannot {task}, it can: {can}", reason=f"MODEL_CANNOT_{task.upper()}")
 
     async def call_rank(self, rank: int, method: str, *args: Any) -> Any:
         """Call ``method`` on one core. Raises as ``call_utility``."""

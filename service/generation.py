@@ -5,12 +5,12 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreRequest, FinishReason
-from core.wire.sampling_params import Violation
-from service.errors import Internal, InvalidRequest, shown
+from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
+from service.errors import Internal, shown
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
 from service.output_check import fault_of, prompt_fault_of
+from service.refusal import raise_if_refused
 from service.sequence import Sequence, SequenceFinish
 from service.token_bytes import UnknownTokenError
 from service.tokenizer import Tokenizer
@@ -83,7 +83,8 @@ class Generation:
         fails while another does not ends as ERROR.
         """
         if output.finish_reason is FinishReason.ERROR:
-            self._check_refused(output.stop_reason)
+            # Every sequence asks for the same: what the core refuses once it refuses n times.
+            raise_if_refused(self.request.request_id, output.stop_reason)
         child = self._children[output.request_id]
         if output.prefill_stats is not None:
             child.num_cached_tokens = self._sensible(output.prefill_stats.num_cached_tokens)
@@ -107,13 +108,6 @@ class Generation:
         if not self._started and (fault := prompt_fault_of(output, params, len(self.request.prompt_token_ids))):
             return fault
         return fault_of(output, params)
-
-    def _check_refused(self, cause: int | str | None) -> None:
-        """Every sequence asks for the same: what the core refuses once it refuses n times."""
-        if isinstance(cause, str) and cause.startswith(REFUSED):
-            logger.warning("request %s: the engine %s", self.request.request_id, cause)
-            violation = Violation("request", f"the engine refused it: {cause.removeprefix(REFUSED)}")
-            raise InvalidRequest([violation], reason="REFUSED_BY_ENGINE")
 
     def _start(self, child: _Child, output: EngineCoreOutput) -> Started:
         self._started = True

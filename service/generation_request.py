@@ -54,6 +54,10 @@ class GenerationRequest:
         return len(self.prompt_token_ids) if self.prompt_embeds is None else len(self.prompt_embeds.array)
 
     @property
+    def num_sequences(self) -> int:
+        return self.sampling_params.n
+
+    @property
     def num_embeds_bytes(self) -> int:
         """What the core gets of rows, for all sequences."""
         return 0 if self.prompt_embeds is None else self.sampling_params.n * self.prompt_embeds.array.nbytes

@@ -41,6 +41,25 @@ def read_prompt(request: pb.GenerateRequest, model: ServedModel, violations: lis
     return prompt if len(violations) == num_known else Prompt([])
 
 
+def read_input(request: pb.EmbedRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
+    """The tokens to embed; nothing follows them, so that they may be max_model_len."""
+    match request.WhichOneof("input"):
+        case "text":
+            token_ids = encode_text(request.text, True, model.tokenizer, violations, model.max_text_bytes)
+        case "token_ids" if request.token_ids.ids:
+            token_ids = read_token_ids("token_ids.ids", request.token_ids.ids, model.vocab_size, violations)
+        case "token_ids":
+            token_ids = []
+            violations.append(Violation("token_ids.ids", "must have at least one token"))
+        case _:
+            token_ids = []
+            violations.append(Violation("input", "is required: one of text, token_ids"))
+    if len(token_ids) > model.max_model_len:
+        bound = f"must have at most max_model_len ({model.max_model_len})"
+        violations.append(Violation(str(request.WhichOneof("input")), f"has {len(token_ids)} tokens, {bound}"))
+    return token_ids
+
+
 def _encoded(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> list[int]:
     # Of a text that is to be truncated only the last tokens have to fit.
     is_truncated = request.sampling_params.HasField("truncate_prompt_tokens")

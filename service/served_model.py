@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.wire.messages import EngineReadyResponse
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
-from service.models.model_folder import read_hidden_size, read_vocab_size
+from service.models.model_folder import holds_embedding_model, read_hidden_size, read_vocab_size
 from service.tokenizer import Tokenizer
 
 _MAX_EXCESS_TEXT_BYTES = 2**20
@@ -20,6 +20,8 @@ class ModelText:
     generation_config: GenerationConfig
     vocab_size: int
     hidden_size: int | None = None
+    embeds: bool = False
+    """It makes vectors of texts, and no texts."""
 
     @classmethod
     def load(cls, files: ModelFiles) -> "ModelText":
@@ -34,6 +36,7 @@ class ModelText:
             generation_config=generation_config,
             vocab_size=vocab_size,
             hidden_size=read_hidden_size(folder),
+            embeds=holds_embedding_model(folder),
         )
 
     def served_by(self, engine: EngineReadyResponse, max_model_len: int | None = None) -> "ServedModel":

@@ -46,6 +46,8 @@ def num_leading_spaces_stripped(backend: tokenizers.Tokenizer) -> int:
     for part in _decoder_parts(backend):
         if part["type"] == "Strip":
             return int(part["start"])
+        if part["type"] == "WordPiece":
+            return 1
         if part["type"] == "Metaspace":
             return int(part.get("prepend_scheme", "always") != "never")
     return 0
@@ -65,7 +67,9 @@ def _speller(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
         return _spell_byte_level
     if types <= _SENTENCEPIECE_DECODERS:
         return _spell_sentencepiece
-    known = ", ".join(sorted(_SENTENCEPIECE_DECODERS | {"ByteLevel"}))
+    if types == {"WordPiece"}:
+        return _spell_word_piece
+    known = ", ".join(sorted(_SENTENCEPIECE_DECODERS | {"ByteLevel", "WordPiece"}))
     raise ValueError(f"tokenizer.json: a decoder of {', '.join(sorted(types))} is not supported (supported: {known})")
 
 
@@ -84,6 +88,11 @@ def _spell_byte_level(token: str) -> bytes:
         return bytes([_BYTE_OF_CHAR[char] for char in token])
     except KeyError:  # an added token, written as it is
         return token.encode()
+
+
+def _spell_word_piece(token: str) -> bytes:
+    """Words stand apart; where punctuation had no space around it is not known any more."""
+    return token[2:].encode() if token.startswith("##") else f" {token}".encode()
 
 
 def _spell_sentencepiece(token: str) -> bytes:

@@ -22,6 +22,9 @@ class Tokenizer:
 
     def __init__(self, backend: tokenizers.Tokenizer, config: Mapping[str, Any], vocab_size: int) -> None:
         self.backend = backend
+        # Some files ask for texts to be cut and padded to the length that their authors trained with.
+        backend.no_truncation()
+        backend.no_padding()
         special_tokens = {role: _content(config[role]) for role in _SPECIAL_TOKENS if config.get(role)}
         self.vocab_size = max(vocab_size, backend.get_vocab_size())
         self.bos_token_id: int | None = backend.token_to_id(special_tokens.get("bos_token", ""))

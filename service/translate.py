@@ -3,9 +3,10 @@
 import uuid
 
 from core.wire.sampling_params import Violation
+from service.embedding import EmbeddingRequest
 from service.errors import InvalidRequest, NotFound, Unimplemented, shown
 from service.generation_request import GenerationRequest, OutputChoices
-from service.prompt import encode_chat, encode_text, read_prompt, read_token_ids
+from service.prompt import encode_chat, encode_text, read_input, read_prompt, read_token_ids
 from service.sampling import read_sampling_params, read_stop_rules, structured_output_violations
 from service.served_model import ServedModel
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -21,6 +22,8 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
     Takes about as long as tokenizing the prompt: 1.5 µs per token.
     """
     _check_model(request.model, model)
+    if model.embeds:
+        raise Unimplemented(f"{model.name} embeds texts and generates none", reason="MODEL_CANNOT_GENERATE")
     _check_lora(request.lora_name)
     given = request.sampling_params
     violations: list[Violation] = []
@@ -42,6 +45,23 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
         priority=request.priority,
         cache_salt=request.cache_salt or None,
         data_parallel_rank=request.data_parallel_rank if request.HasField("data_parallel_rank") else None,
+    )
+
+
+def translate_embed(request: pb.EmbedRequest, model: ServedModel) -> EmbeddingRequest:
+    """Raises InvalidRequest with every violation, NotFound for another model."""
+    _check_model(request.model, model)
+    violations = _request_id_violations(request.request_id)
+    token_ids = read_input(request, model, violations)
+    if request.HasField("dimensions") and request.dimensions < 1:
+        violations.append(Violation("dimensions", f"must be at least 1, got {request.dimensions}"))
+    if violations:
+        raise InvalidRequest(violations)
+    return EmbeddingRequest(
+        request_id=request.request_id or uuid.uuid4().hex,
+        prompt_token_ids=token_ids,
+        dimensions=request.dimensions if request.HasField("dimensions") else None,
+        is_normalized=request.normalize if request.HasField("normalize") else True,
     )
 
 
@@ -93,18 +113,23 @@ def _check_built(given: sampling_params_pb2.SamplingParams) -> None:
 
 
 def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> list[Violation]:
-    found = []
-    size = len(request.request_id.encode())
-    if size > MAX_REQUEST_ID_BYTES:
-        found.append(Violation("request_id", f"must have at most {MAX_REQUEST_ID_BYTES} bytes, got {size}"))
+    found = _request_id_violations(request.request_id)
     size = len(request.cache_salt.encode())
     if size > MAX_CACHE_SALT_BYTES:
         found.append(Violation("cache_salt", f"must have at most {MAX_CACHE_SALT_BYTES} bytes, got {size}"))
-    if not request.request_id.isprintable():
-        found.append(Violation("request_id", f"must be printable, got {shown(request.request_id)}"))
     if request.data_parallel_rank >= model.data_parallel_size:
         bound = f"must be in [0, {model.data_parallel_size - 1}], got {request.data_parallel_rank}"
         found.append(Violation("data_parallel_rank", bound))
+    return found
+
+
+def _request_id_violations(request_id: str) -> list[Violation]:
+    found = []
+    size = len(request_id.encode())
+    if size > MAX_REQUEST_ID_BYTES:
+        found.append(Violation("request_id", f"must have at most {MAX_REQUEST_ID_BYTES} bytes, got {size}"))
+    if not request_id.isprintable():
+        found.append(Violation("request_id", f"must be printable, got {shown(request_id)}"))
     return found
 
 

@@ -40,12 +40,10 @@ class EmbeddingEngine:
         self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
         self.ready_response = EngineReadyResponse(
             max_model_len=max_model_len,
-            num_gpu_blocks=0,
+            num_gpu_blocks=1,  # The null block: front ends want to hear of one.
             block_size=1,
             dtype=encoder.info.dtype,
             vllm_version=VLLM_VERSION,
-            kv_cache_size_tokens=0,
-            kv_cache_max_concurrency=0.0,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
         )

@@ -2,34 +2,26 @@
 
 from collections.abc import Iterable
 
-import torch
-
 from core.config import ModelConfig
 from core.model.device import find_device
+from core.model.dtypes import find_dtype
 from core.model.linear import QUANTIZATIONS
 from core.model.llama import Llama
 from core.model.model import Model
 from core.model.open_weights import open_weights
 
 _MODELS = {"llama": Llama, "qwen2": Llama}
-_DTYPES = {
-    "auto": torch.float32,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 def load_model(config: ModelConfig) -> Model:
     """Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files."""
     _check_choice("quantization", config.quantization, QUANTIZATIONS)
-    _check_choice("dtype", config.dtype, _DTYPES)
-    device = find_device(config.device)
+    device, dtype = find_device(config.device), find_dtype(config.dtype)
     source = open_weights(config.path)
     limit = source.architecture.max_model_len
     if config.max_model_len is not None and not 1 <= config.max_model_len <= limit:
         raise ValueError(f"max_model_len must be in [1, {limit}], the model's own limit, got {config.max_model_len}")
-    return _MODELS[source.architecture.family](source, device, _DTYPES[config.dtype])
+    return _MODELS[source.architecture.family](source, device, dtype)
 
 
 def _check_choice(field: str, value: str, allowed: Iterable[str]) -> None:

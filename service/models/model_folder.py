@@ -47,6 +47,11 @@ def read_hidden_size(folder: Path) -> int | None:
     return _read_size(folder, "hidden_size", _MAX_HIDDEN_SIZE)
 
 
+def holds_embedding_model(folder: Path) -> bool:
+    """Whether it is a folder of sentence-transformers."""
+    return (folder / "modules.json").is_file()
+
+
 def _read_size(folder: Path, key: str, maximum: int) -> int | None:
     size = read_config(folder).get(key)
     if size is not None and (type(size) is not int or not 1 <= size <= maximum):

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 
+from core.wire.pooling_params import EMBED_TASK
 from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.served_model import ServedModel
 from service.servicers.edge import not_built
 from service.servicers.responses import ResponseBuilder, off_loop_if_large, to_stream_response
 from service.text_threads import TextThreads
-from service.translate import detokenize, tokenize, translate
+from service.translate import detokenize, tokenize, translate, translate_embed
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceServicer
 
@@ -26,7 +27,7 @@ _INLINE_BELOW_BYTES = 4096
 
 
 class InferenceServicer(InferenceServiceServicer):
-    """Text generation and tokenization.
+    """Text generation, embedding and tokenization.
 
     A call enters the gate twice: a drain may have begun while a long prompt was tokenized.
     """
@@ -59,7 +60,16 @@ class InferenceServicer(InferenceServiceServicer):
         return await self._off_loop_if_long(detokenize, request, self._gate.enter().model)
 
     GenerateMultiplexed = not_built("GenerateMultiplexed")
-    Embed = not_built("Embed")
+
+    async def Embed(self, request: pb.EmbedRequest, context: _Context) -> pb.EmbedResponse:
+        backend = self._gate.enter()
+        backend.generator.check_room(1)
+        embedding_request = await self._off_loop_if_long(translate_embed, request, backend.model)
+        await backend.engine.check_task(EMBED_TASK)
+        with self._gate.enter().generator.start_embedding(embedding_request) as events:
+            async for embedded in events:
+                return pb.EmbedResponse(embedding=embedded.vector, num_prompt_tokens=embedded.num_prompt_tokens)
+        raise AssertionError("an embedding is one event or an error")
 
     async def _translated(self, request: pb.GenerateRequest) -> GenerationRequest:
         """``start`` checks the room again; a full queue should not have to read a long text first."""

@@ -121,7 +121,8 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Embeds a text, if the model can.
+        """Makes one vector of a text. UNIMPLEMENTED if the model generates text. A text that is longer than the model takes is
+        refused, not cut.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -60,7 +60,9 @@ class InferenceServiceStub:
     Detokenize: _grpc.UnaryUnaryMultiCallable[_inference_service_pb2.DetokenizeRequest, _inference_service_pb2.DetokenizeResponse]
     """Turns tokens into text."""
     Embed: _grpc.UnaryUnaryMultiCallable[_inference_service_pb2.EmbedRequest, _inference_service_pb2.EmbedResponse]
-    """Embeds a text, if the model can."""
+    """Makes one vector of a text. UNIMPLEMENTED if the model generates text. A text that is longer than the model takes is
+    refused, not cut.
+    """
 
 @_typing.type_check_only
 class InferenceServiceAsyncStub(InferenceServiceStub):
@@ -94,7 +96,9 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Detokenize: _aio.UnaryUnaryMultiCallable[_inference_service_pb2.DetokenizeRequest, _inference_service_pb2.DetokenizeResponse]  # type: ignore[assignment]
     """Turns tokens into text."""
     Embed: _aio.UnaryUnaryMultiCallable[_inference_service_pb2.EmbedRequest, _inference_service_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Embeds a text, if the model can."""
+    """Makes one vector of a text. UNIMPLEMENTED if the model generates text. A text that is longer than the model takes is
+    refused, not cut.
+    """
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
@@ -161,6 +165,8 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_service_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inference_service_pb2.EmbedResponse, _abc.Awaitable[_inference_service_pb2.EmbedResponse]]:
-        """Embeds a text, if the model can."""
+        """Makes one vector of a text. UNIMPLEMENTED if the model generates text. A text that is longer than the model takes is
+        refused, not cut.
+        """
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
