@@ -27,7 +27,10 @@ class Rope:
 
 @dataclass(frozen=True)
 class Architecture:
-    """``family`` is the Hugging Face ``model_type``; sizes are in elements, ``max_model_len`` in tokens."""
+    """``family`` is the Hugging Face ``model_type``; sizes are in elements, ``max_model_len`` in tokens.
+
+    ``windows`` has, for each layer, how many tokens a token sees there, itself included; None = all before it.
+    """
 
     family: str
     vocab_size: int
@@ -40,6 +43,7 @@ class Architecture:
     norm_eps: float
     max_model_len: int
     rope: Rope
+    windows: tuple[int | None, ...]
 
     @property
     def query_size(self) -> int:

@@ -119,18 +119,20 @@ def _read_architecture(file: GgufFile) -> Architecture:
     head_size = keys.count("attention.key_length", hidden_size // num_heads)
     if (rotated := keys.count("rope.dimension_count", head_size)) != head_size:
         keys.reject("rope.dimension_count", f"must equal the head size {head_size}", rotated)
+    num_layers = keys.count("block_count")
     return Architecture(
         family=family,
         vocab_size=_vocab_size(file),
         hidden_size=hidden_size,
         intermediate_size=keys.count("feed_forward_length"),
-        num_layers=keys.count("block_count"),
+        num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=keys.count("attention.head_count_kv", num_heads),
         head_size=head_size,
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         max_model_len=keys.count("context_length"),
         rope=_read_rope(keys),
+        windows=(None,) * num_layers,
     )
 
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 from core.model.architecture import Architecture
 from core.model.layer_loader import LayerLoader
 from core.model.load_progress import logged_layers
-from core.model.model import Attention
+from core.model.model import Attention, AttentionRule
 from core.model.rope import Rotation, rope_frequencies
 from core.model.weight_source import WeightSource
 
@@ -69,6 +69,7 @@ class _Layer:
     def __init__(self, index: int, architecture: Architecture, loader: LayerLoader) -> None:
         self._index = index
         self._architecture = a = architecture
+        self._rule = AttentionRule(a.head_size**-0.5, a.windows[index])
         prefix = f"model.layers.{index}"
         qkv = {"q_proj": a.query_size, "k_proj": a.kv_size, "v_proj": a.kv_size}
         gate_up = dict.fromkeys(("gate_proj", "up_proj"), a.intermediate_size)
@@ -88,7 +89,8 @@ class _Layer:
         heads = self._qkv(hidden).view(-1, a.num_heads + 2 * a.num_kv_heads, a.head_size)
         rotated = rotation.apply(heads[:, : -a.num_kv_heads])
         query, key = rotated[:, : a.num_heads], rotated[:, a.num_heads :]
-        return self._output(attention.attend(self._index, query, key, heads[:, -a.num_kv_heads :]))
+        value = heads[:, -a.num_kv_heads :]
+        return self._output(attention.attend(self._index, query, key, value, self._rule))
 
     def _feed_forward(self, hidden: Tensor) -> Tensor:
         gate, up = self._gate_up(hidden).chunk(2, -1)

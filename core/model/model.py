@@ -1,5 +1,6 @@
 """What the model runner asks of a model, and what a model asks of the runner."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -8,11 +9,24 @@ from torch import Tensor
 from core.model.architecture import Architecture
 
 
+@dataclass(frozen=True)
+class AttentionRule:
+    """How one layer attends.
+
+    A score is query times key times ``scale``, then ``softcap * tanh(score / softcap)`` if there is one. A token sees
+    the last ``window`` tokens of its request, itself included; all of them if that is None.
+    """
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+
 class Attention(Protocol):
     """One step's attention. It knows which token belongs to which request; the model does not."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Keep the new tokens' ``key`` and ``value``, then let each token see its request up to itself.
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, rule: AttentionRule) -> Tensor:
+        """Keep the new tokens' ``key`` and ``value``, then let each token see its request up to itself, by ``rule``.
 
         ``query`` [tokens, heads, head_size], ``key`` and ``value`` [tokens, kv_heads, head_size], rotated already.
         Returns [tokens, heads * head_size].

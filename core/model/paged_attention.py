@@ -1,6 +1,7 @@
 """Attention of one step over the paged KV cache, in torch's own operations."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,9 +9,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from core.model.model import AttentionRule
 from core.model.paged_kv_cache import NULL_SLOT, PagedKVCache
 
 IntArray = NDArray[np.int64]
+
+
+class _Sight(NamedTuple):
+    """What a group's tokens see: ``slots`` [requests, places], and 0 or -inf in ``mask`` [requests, 1, new, places]."""
+
+    slots: Tensor
+    mask: Tensor
 
 
 class AttentionGroup:
@@ -21,25 +30,51 @@ class AttentionGroup:
 
     def __init__(self, cache: PagedKVCache, block_tables: IntArray, positions: IntArray) -> None:
         block_size = cache.block_size
-        context_lens = positions[:, -1:] + 1
-        places = np.arange(context_lens.max())
-        slots = block_tables[:, places // block_size] * block_size + places % block_size
-        self.num_tokens = positions.size
-        self.new_slots: IntArray = np.take_along_axis(slots, positions, 1).ravel()
-        # Blocks hold what their last owner left there, perhaps NaN, which no mask would stop.
-        self._slots = torch.from_numpy(np.where(places < context_lens, slots, NULL_SLOT)).to(cache.device)
-        hidden = torch.from_numpy(places > positions[:, None, :, None]).to(cache.device)
-        self._mask = torch.zeros(hidden.shape, dtype=cache.dtype, device=cache.device).masked_fill_(hidden, -torch.inf)
+        self._context_lens: IntArray = positions[:, -1:] + 1
+        self._places: IntArray = np.arange(self._context_lens.max())
+        self._slots = block_tables[:, self._places // block_size] * block_size + self._places % block_size
+        self._positions = positions
         self._cache = cache
+        self._sights: dict[int | None, _Sight] = {}
+        self.num_tokens = positions.size
+        self.new_slots: IntArray = np.take_along_axis(self._slots, positions, 1).ravel()
 
-    def attend(self, layer: int, query: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, rule: AttentionRule) -> Tensor:
         """[tokens, heads * head_size] for ``query`` [tokens, heads, head_size]."""
-        key, value = self._cache.gather(layer, self._slots)
-        by_request = query.view(self._mask.shape[0], -1, *query.shape[1:])
-        attended = functional.scaled_dot_product_attention(
-            by_request.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), self._mask, enable_gqa=True
-        )
+        slots, mask = self._sights.get(rule.window) or self._look(rule.window)
+        key, value = (kept.transpose(1, 2) for kept in self._cache.gather(layer, slots))
+        by_request = query.view(mask.shape[0], -1, *query.shape[1:]).transpose(1, 2)
+        if rule.softcap is None:
+            attended = functional.scaled_dot_product_attention(
+                by_request, key, value, mask, scale=rule.scale, enable_gqa=True
+            )
+        else:
+            attended = _attend_capped(by_request, key, value, mask, rule.scale, rule.softcap)
         return attended.transpose(1, 2).reshape(self.num_tokens, -1)
+
+    def _look(self, window: int | None) -> _Sight:
+        """Made once a step; the layers of one window share it."""
+        oldest = 0 if window is None else max(0, int(self._positions.min()) - window + 1)
+        places, positions = self._places[oldest:], self._positions[:, None, :, None]
+        # Blocks hold what their last owner left there, perhaps NaN, which no mask would stop.
+        slots = np.where(places < self._context_lens, self._slots[:, oldest:], NULL_SLOT)
+        hidden = places > positions
+        if window is not None:
+            hidden |= places <= positions - window
+        device = self._cache.device
+        mask = torch.zeros(hidden.shape, dtype=self._cache.dtype, device=device)
+        mask.masked_fill_(torch.from_numpy(hidden).to(device), -torch.inf)
+        self._sights[window] = sight = _Sight(torch.from_numpy(slots).to(device), mask)
+        return sight
+
+
+def _attend_capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, softcap: float) -> Tensor:
+    """As torch's own, which has no soft-cap: all [requests, heads, tokens, head_size]; the softmax in float32."""
+    num_kv_heads = key.shape[1]
+    grouped = query.unflatten(1, (num_kv_heads, -1))
+    scores = grouped @ key[:, :, None].transpose(-1, -2) * (scale / softcap)
+    weights = (scores.tanh_().mul_(softcap) + mask[:, :, None]).softmax(-1, torch.float32)
+    return (weights.to(value.dtype) @ value[:, :, None]).flatten(1, 2)
 
 
 class PagedAttention:
@@ -51,8 +86,8 @@ class PagedAttention:
         self._sizes = [group.num_tokens for group in groups]
         self._new_slots = torch.from_numpy(np.concatenate([group.new_slots for group in groups])).to(cache.device)
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, rule: AttentionRule) -> Tensor:
         self._cache.write(layer, self._new_slots, key, value)
         parts = torch.split(query, self._sizes)
-        attended = [group.attend(layer, part) for group, part in zip(self._groups, parts, strict=True)]
+        attended = [group.attend(layer, part, rule) for group, part in zip(self._groups, parts, strict=True)]
         return torch.cat(attended) if len(attended) > 1 else attended[0]

@@ -91,18 +91,20 @@ def _read_architecture(config: Settings) -> Architecture:
     config.choice("use_sliding_window", (False,), False)
     config.choice("quantization_config", (None,))
     num_heads, hidden_size = config.count("num_attention_heads"), config.count("hidden_size")
+    num_layers = config.count("num_hidden_layers")
     return Architecture(
         family=family,
         vocab_size=config.count("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=config.count("intermediate_size"),
-        num_layers=config.count("num_hidden_layers"),
+        num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=config.count("num_key_value_heads", num_heads),
         head_size=config.count("head_dim", hidden_size // num_heads),
         norm_eps=config.number("rms_norm_eps"),
         max_model_len=config.count("max_position_embeddings"),
         rope=_read_rope(config),
+        windows=(None,) * num_layers,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.model.model import Attention, Model
+from core.model.model import Attention, AttentionRule, Model
 from core.model.runner import ModelRunner
 from core.prompt_embeds import PromptEmbeds
 from core.wire.sampling_params import SamplingParams
@@ -147,9 +147,9 @@ class _PoisonedAttention:
     def __init__(self, attention: Attention, is_poisoned: Tensor) -> None:
         self._attention, self._is_poisoned = attention, is_poisoned
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, rule: AttentionRule) -> Tensor:
         poison = torch.where(self._is_poisoned, torch.nan, 0.0)[:, None, None]
-        return self._attention.attend(layer, query, key + poison, value + poison)
+        return self._attention.attend(layer, query, key + poison, value + poison, rule)
 
 
 def test_nan_logits_are_reported_and_neighbours_are_exact(tiny: Model) -> None:

@@ -26,6 +26,7 @@ TINY = Architecture(
     norm_eps=1e-5,
     max_model_len=512,
     rope=Rope(theta=1000.0),
+    windows=(None,) * 3,
 )
 TINY_QWEN2 = replace(TINY, family="qwen2")
 _GGUF_NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, TINY.num_layers)
