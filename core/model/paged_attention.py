@@ -70,11 +70,10 @@ class AttentionGroup:
 
 def _attend_capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, softcap: float) -> Tensor:
     """As torch's own, which has no soft-cap: all [requests, heads, tokens, head_size]; the softmax in float32."""
-    num_kv_heads = key.shape[1]
-    grouped = query.unflatten(1, (num_kv_heads, -1))
+    grouped = query.reshape(len(key), key.shape[1], -1, *query.shape[2:])
     scores = grouped @ key[:, :, None].transpose(-1, -2) * (scale / softcap)
     weights = (scores.tanh_().mul_(softcap) + mask[:, :, None]).softmax(-1, torch.float32)
-    return (weights.to(value.dtype) @ value[:, :, None]).flatten(1, 2)
+    return (weights.to(value.dtype) @ value[:, :, None]).view(query.shape)
 
 
 class PagedAttention:
