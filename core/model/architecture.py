@@ -26,30 +26,37 @@ class Rope:
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """``family`` is the Hugging Face ``model_type``; sizes are in elements, ``max_model_len`` in tokens.
+class ModelShape:
+    """What KV cache, runner and scheduler must know of a model, whoever computes it.
 
-    ``windows`` has, for each layer, how many tokens a token sees there, itself included; None = all before it.
+    ``family`` is the Hugging Face ``model_type``; sizes are in elements, ``max_model_len`` in tokens. ``windows`` has,
+    for each layer, how many tokens a token sees there, itself included; None = all before it.
     """
 
     family: str
     vocab_size: int
     hidden_size: int
-    intermediate_size: int
     num_layers: int
-    num_heads: int
     num_kv_heads: int
     head_size: int
-    norm_eps: float
     max_model_len: int
-    rope: Rope
     windows: tuple[int | None, ...]
-
-    @property
-    def query_size(self) -> int:
-        return self.num_heads * self.head_size
 
     @property
     def kv_size(self) -> int:
         """Elements of one token's keys in one layer; its values take as many."""
         return self.num_kv_heads * self.head_size
+
+
+@dataclass(frozen=True)
+class Architecture(ModelShape):
+    """All the numbers of a model that is computed here."""
+
+    intermediate_size: int
+    num_heads: int
+    norm_eps: float
+    rope: Rope
+
+    @property
+    def query_size(self) -> int:
+        return self.num_heads * self.head_size

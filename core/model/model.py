@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from core.model.architecture import Architecture
+from core.model.architecture import ModelShape
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Model(Protocol):
     """A decoder over flat batches: tokens of all requests in one row, no padding."""
 
     @property
-    def architecture(self) -> Architecture: ...
+    def architecture(self) -> ModelShape: ...
 
     @property
     def device(self) -> torch.device: ...

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.model.architecture import Architecture
+from core.model.architecture import ModelShape
 
 NULL_SLOT = 0
 """First slot of the null block. Never written, so it stays zero: what padding points at."""
@@ -17,7 +17,7 @@ class PagedKVCache:
     """
 
     def __init__(
-        self, architecture: Architecture, num_blocks: int, block_size: int, device: torch.device, dtype: torch.dtype
+        self, architecture: ModelShape, num_blocks: int, block_size: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         shape = (2, architecture.num_layers, num_blocks * block_size, architecture.num_kv_heads, architecture.head_size)
         self.block_size, self.device, self.dtype = block_size, device, dtype
