@@ -13,22 +13,22 @@ class LayerLoader:
     """Every method raises ModelLoadError for a tensor that is missing or has the wrong shape."""
 
     def __init__(self, source: WeightSource, device: torch.device, dtype: torch.dtype) -> None:
-        self._source, self._device, self._dtype = source, device, dtype
+        self.source, self.device, self.dtype = source, device, dtype
         self.num_bytes = 0
         """Of everything loaded so far."""
 
     def linear(self, out_sizes: Mapping[str, int], in_size: int) -> Linear:
         """One layer of all that ``out_sizes`` names, their outputs side by side; with biases if the file has some."""
-        weights = [self._source.dense(f"{name}.weight", (size, in_size)) for name, size in out_sizes.items()]
-        has_bias = any(f"{name}.bias" in self._source for name in out_sizes)
-        biases = [self._source.dense(f"{name}.bias", (size,)) for name, size in out_sizes.items() if has_bias]
+        weights = [self.source.dense(f"{name}.weight", (size, in_size)) for name, size in out_sizes.items()]
+        has_bias = any(f"{name}.bias" in self.source for name in out_sizes)
+        biases = [self.source.dense(f"{name}.bias", (size,)) for name, size in out_sizes.items() if has_bias]
         return make_linear(self._place(weights), self._place(biases) if has_bias else None)
 
     def vector(self, name: str, size: int) -> Tensor:
-        return self._place([self._source.dense(name, (size,))])
+        return self._place([self.source.dense(name, (size,))])
 
     def _place(self, parts: Sequence[Tensor]) -> Tensor:
         whole = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
-        placed = whole.to(self._device, self._dtype)
+        placed = whole.to(self.device, self.dtype)
         self.num_bytes += placed.nbytes
         return placed

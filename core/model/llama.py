@@ -1,6 +1,5 @@
 """The Llama family: Llama and, with biases in q, k and v, Qwen2."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -22,16 +21,16 @@ class Llama:
     Few, large operations: at one token a step the linears take 25 ms, so every call beside them counts.
     """
 
-    def __init__(self, source: WeightSource, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, loader: LayerLoader) -> None:
+        source = loader.source
         self.architecture = a = source.architecture
-        self.device, self.dtype = device, dtype
-        loader = LayerLoader(source, device, dtype)
+        self.device, self.dtype = loader.device, loader.dtype
         self._embedding = source.row_table(f"{_EMBEDDING}.weight", (a.vocab_size, a.hidden_size))
         self._layers = [_Layer(index, a, loader) for index in logged_layers(a.num_layers)]
         self._norm = _Norm("model.norm", a, loader)
         head = _HEAD if f"{_HEAD}.weight" in source else _EMBEDDING
         self._head = loader.linear({head: a.vocab_size}, a.hidden_size)
-        self._frequencies = _load_frequencies(source).to(device)
+        self._frequencies = _load_frequencies(source).to(self.device)
         source.check_all_taken()
         self.num_weight_bytes = loader.num_bytes
 

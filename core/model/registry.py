@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from core.config import ModelConfig
 from core.model.device import find_device
 from core.model.dtypes import find_dtype
+from core.model.layer_loader import LayerLoader
 from core.model.linear import QUANTIZATIONS
 from core.model.llama import Llama
 from core.model.model import Model
@@ -21,7 +22,7 @@ def load_model(config: ModelConfig) -> Model:
     limit = source.architecture.max_model_len
     if config.max_model_len is not None and not 1 <= config.max_model_len <= limit:
         raise ValueError(f"max_model_len must be in [1, {limit}], the model's own limit, got {config.max_model_len}")
-    return _MODELS[source.architecture.family](source, device, dtype)
+    return _MODELS[source.architecture.family](LayerLoader(source, device, dtype))
 
 
 def _check_choice(field: str, value: str, allowed: Iterable[str]) -> None:

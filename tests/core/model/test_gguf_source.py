@@ -14,6 +14,7 @@ from torch import Tensor
 
 from core.model.architecture import Rope
 from core.model.gguf_source import open_gguf
+from core.model.layer_loader import LayerLoader
 from core.model.llama import Llama
 from core.model.weight_source import ModelLoadError
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel
@@ -85,7 +86,7 @@ def test_missing_metadata_is_told(path: Path) -> None:
 
 
 def load(path: Path) -> Llama:
-    return Llama(open_gguf(path), torch.device("cpu"), torch.float32)
+    return Llama(LayerLoader(open_gguf(path), torch.device("cpu"), torch.float32))
 
 
 def test_missing_unexpected_and_misshapen_tensors_are_told(path: Path) -> None:
