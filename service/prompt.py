@@ -45,7 +45,8 @@ def read_input(request: pb.EmbedRequest, model: ServedModel, violations: list[Vi
     """The tokens to embed; nothing follows them, so that they may be max_model_len."""
     match request.WhichOneof("input"):
         case "text":
-            token_ids = encode_text(request.text, True, model.tokenizer, violations, model.max_text_bytes)
+            # Tokenizers of such models make one token of much: of blanks, of words that they do not know.
+            token_ids = encode_text(request.text, True, model.tokenizer, violations, model.max_excess_text_bytes)
         case "token_ids" if request.token_ids.ids:
             token_ids = read_token_ids("token_ids.ids", request.token_ids.ids, model.vocab_size, violations)
         case "token_ids":

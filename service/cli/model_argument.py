@@ -3,7 +3,7 @@
 import click
 
 from service.cli.model_progress import model_progress
-from service.models import CORE_ARCHITECTURES, KNOWN_MODELS, ModelError, ModelFiles, resolve_model
+from service.models import CORE_ARCHITECTURES, KNOWN_MODELS, KnownModel, ModelError, ModelFiles, resolve_model
 
 _DEFAULT_MODEL = "smollm2-135m"
 
@@ -29,7 +29,7 @@ def resolve_for_core(model: str) -> ModelFiles:
 def obstacle_to_core(model: str) -> str | None:
     """Why our core cannot run a known model; None if it can, or if ``model`` is none of the known ones."""
     known = KNOWN_MODELS.get(model)
-    if known is None or known.architecture in CORE_ARCHITECTURES:
+    if not isinstance(known, KnownModel) or known.architecture in CORE_ARCHITECTURES:
         return None
     runs = ", ".join(CORE_ARCHITECTURES)
     return f"{model}: this version's core does not run its architecture ({known.architecture}) yet; it runs {runs}"

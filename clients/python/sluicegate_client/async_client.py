@@ -18,6 +18,7 @@ from sluicegate_client.requests import (
     ChatMessage,
     GenerateOptions,
     detokenize_request,
+    embed_request,
     generate_request,
     tokenize_request,
 )
@@ -122,6 +123,24 @@ class AsyncClient:
         request = detokenize_request(token_ids, skip_special_tokens, model)
         with readable_errors(self._address):
             return (await self._stub.Detokenize(request, timeout=timeout)).text
+
+    async def embed(
+        self,
+        text: str | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        model: str = "",
+        timeout: float | None = None,
+    ) -> list[float]:
+        """The vector of ``text`` or ``token_ids``; ``dimensions`` None: all, ``normalize`` None: as the model says.
+
+        Raises NotSupportedError if the model generates text.
+        """
+        request = embed_request(text, token_ids, dimensions, normalize, model)
+        with readable_errors(self._address):
+            return list((await self._stub.Embed(request, timeout=timeout)).embedding)
 
     async def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""

@@ -106,6 +106,19 @@ def detokenize_request(token_ids: Sequence[int], skip_special_tokens: bool, mode
     return pb.DetokenizeRequest(model=model, token_ids=token_ids, skip_special_tokens=skip_special_tokens)
 
 
+def embed_request(
+    text: str | None, token_ids: Sequence[int] | None, dimensions: int | None, normalize: bool | None, model: str
+) -> pb.EmbedRequest:
+    """Raises ValueError unless there is exactly one of ``text`` and ``token_ids``, and for negative numbers."""
+    if (text is None) == (token_ids is None):
+        raise ValueError("give exactly one of text and token_ids")
+    request = pb.EmbedRequest(model=model, text=text, dimensions=dimensions, normalize=normalize)
+    if token_ids is not None:
+        request.token_ids.ids.extend(token_ids)
+        request.token_ids.SetInParent()
+    return request
+
+
 def _part(options: Mapping[str, Any], names: frozenset[str] | set[str]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in names}
 

