@@ -27,14 +27,15 @@ def draw_keys(seeds: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArr
     return keys.view(np.int32).reshape(-1, 2)
 
 
-def gumbel_noise(keys: Tensor, vocab_size: int) -> Tensor:
-    """float32 [rows, vocab_size] of independent standard Gumbel variables, for ``keys`` int32 [rows, 2].
+def gumbel_noise(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """float32 [rows, tokens] of independent standard Gumbel variables, for ``keys`` int32 [rows, 2].
+
+    ``token_ids`` int32 [tokens] or [rows, tokens]: the indices in the vocabulary.
 
     -log(E) with E exponential: the row's maximum of logits + noise is a draw from their softmax. The uniform
     variable's precision is kept where E is small, because that is where the winners are.
     """
-    indices = torch.arange(vocab_size, dtype=torch.int32, device=keys.device)
-    bits = _mix(indices ^ keys[:, :1]).add_(keys[:, 1:])
+    bits = _mix(token_ids ^ keys[:, :1]).add_(keys[:, 1:])
     uniform = (_mix(bits) & _POSITIVE).to(torch.float32).add_(0.5).mul_(2.0**-31).clamp_max_(_BELOW_ONE)
     return uniform.neg_().log1p_().neg_().log_().neg_()
 

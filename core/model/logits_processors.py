@@ -1,10 +1,10 @@
 """What requests ask to change in the logits before a token is chosen, each feature for the rows that ask for it.
 
-A processor is made when the composition of the batch changes and None if no request needs it; ``apply`` changes
-logits float32 [rows, vocab_size] in place. Processors read the requests' tokens themselves at every step.
+A processor lives as long as the sampler. ``arrange`` is called when other requests share the batch, ``apply`` at
+every step; what a request needs is made once, when it comes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,110 +13,179 @@ from torch import Tensor
 
 from core.model.request_state import RequestState
 from core.model.rows import Rows
+from core.model.slots import Slots, grow_lines
+from core.model.token_lists import NamedTokens, TokenLists
 
 
 class LogitsProcessor(Protocol):
-    def apply(self, logits: Tensor, rows: Rows) -> None: ...
+    def arrange(self, rows: Rows, logits: Tensor) -> bool:
+        """Get ready for the requests of ``rows``; False: none of them asks for this."""
+        ...
+
+    def apply(self, logits: Tensor, rows: Rows) -> None:
+        """Change ``logits`` float32 [rows, vocab_size] in place."""
+        ...
 
 
 class TokenMask:
-    """What a grammar leaves to the rows ``indices`` of a batch: in ``bits`` [len(indices), words], int32, bit j of
-    word i is token 32 i + j, and 1 keeps it. Rows that no grammar concerns are not among them.
+    """What a grammar leaves to the rows ``indices`` of a batch, none twice; rows that no grammar binds are not there.
+
+    In ``bits`` int32 [len(indices), words], bit j of word i is token 32 i + j, and 1 keeps it; later tokens go.
     """
 
     def __init__(self, indices: Sequence[int], bits: Tensor) -> None:
-        self._indices, self._bits = torch.tensor(indices), bits
+        self._indices, self._bits = list(indices), bits
 
-    def apply(self, logits: Tensor, _: Rows) -> None:
-        rows, bits = self._indices.to(logits.device), self._bits.to(logits.device)
-        places = torch.arange(32, dtype=torch.int32, device=logits.device)
-        is_banned = (((bits[:, :, None] >> places) & 1) == 0).flatten(1)[:, : logits.shape[1]]
-        logits[rows] = logits[rows].masked_fill_(is_banned, -torch.inf)
+    def apply(self, logits: Tensor) -> None:
+        vocab_size = logits.shape[1]
+        num_missing = -(-vocab_size // 32) - self._bits.shape[1]
+        bits = torch.nn.functional.pad(self._bits.to(logits.device), (0, num_missing))[:, :, None]
+        is_kept = (bits >> torch.arange(32, dtype=torch.int32, device=logits.device) & 1).bool()
+        _keep(logits, torch.tensor(self._indices, device=logits.device), is_kept.flatten(1)[:, :vocab_size])
 
 
 class AllowedTokens:
     """Only ``allowed_token_ids`` keep their logits."""
 
-    def __init__(self, rows: Tensor, is_banned: Tensor) -> None:
-        self._rows, self._is_banned = rows, is_banned
+    def __init__(self) -> None:
+        self._slots = Slots()
+        self._is_allowed: Tensor | None = None
 
-    @classmethod
-    def make(cls, rows: Rows, logits: Tensor) -> "AllowedTokens | None":
-        asking = [row for row, request in enumerate(rows.requests) if request.sampling_params.allowed_token_ids]
+    def arrange(self, rows: Rows, logits: Tensor) -> bool:
+        asking = rows.asking(lambda params: params.allowed_token_ids)
+        requests = [rows.requests[row] for row in asking]
+        newcomers = self._slots.arrange(requests)
         if not asking:
-            return None
-        is_banned = logits.new_ones((len(asking), logits.shape[1]), dtype=torch.bool)
-        for banned, row in zip(is_banned, asking, strict=True):
-            banned[rows.requests[row].sampling_params.allowed_token_ids] = False
-        return cls(torch.tensor(asking, device=logits.device), is_banned)
+            self._is_allowed = None
+            return False
+        if self._is_allowed is None:
+            self._is_allowed = logits.new_empty((0, logits.shape[1]), dtype=torch.bool)
+        self._is_allowed = grow_lines(self._is_allowed, len(self._slots))
+        for request in newcomers:
+            line = self._is_allowed[self._slots[request]].fill_(False)
+            line[torch.tensor(request.sampling_params.allowed_token_ids, device=logits.device)] = True
+        self._rows = torch.tensor(asking, device=logits.device)
+        self._lines = torch.tensor([self._slots[request] for request in requests], device=logits.device)
+        return True
 
     def apply(self, logits: Tensor, _: Rows) -> None:
-        logits[self._rows] = logits[self._rows].masked_fill_(self._is_banned, -torch.inf)
+        assert self._is_allowed is not None, "someone asked"
+        _keep(logits, self._rows, self._is_allowed[self._lines])
 
 
 class BadWords:
-    """The last token of a bad word is masked whenever the output ends with the tokens before it."""
+    """The last token of a bad word is masked whenever the output ends with the tokens before it.
 
-    def __init__(self, requests: dict[int, RequestState]) -> None:
-        self._requests = requests
+    Words of one token are masked as they are. The others are found by the token before their last one, so that a step
+    looks at no word whose turn it cannot be.
+    """
 
-    @classmethod
-    def make(cls, rows: Rows, _: Tensor) -> "BadWords | None":
-        asking = {row: r for row, r in enumerate(rows.requests) if r.sampling_params.bad_words_token_ids}
-        return cls(asking) if asking else None
+    def __init__(self) -> None:
+        self._single_tokens = _Masked(_single_token_words)
+        self._words: dict[RequestState, dict[int, list[list[int]]]] = {}
+        self._asking: list[int] = []
+
+    def arrange(self, rows: Rows, logits: Tensor) -> bool:
+        has_single_tokens = self._single_tokens.arrange(rows, logits)
+        self._asking = rows.asking(lambda params: params.bad_words_token_ids)
+        known, self._words = self._words, {}
+        for row in self._asking:
+            request = rows.requests[row]
+            self._words[request] = known[request] if request in known else _words_by_last_but_one(request)
+        self._asking = [row for row in self._asking if self._words[rows.requests[row]]]
+        return has_single_tokens or bool(self._asking)
 
     def apply(self, logits: Tensor, rows: Rows) -> None:
-        for row, request in self._requests.items():
-            output = rows.output_token_ids(row)
-            for *start, last in request.sampling_params.bad_words_token_ids or ():
-                if len(start) <= len(output) and (not start or output[-len(start) :].tolist() == start):
-                    logits[row, last] = -torch.inf
+        self._single_tokens.apply(logits, rows)
+        found = [(row, token_id) for row in self._asking for token_id in self._due_tokens(rows, row)]
+        if found:
+            row_of, token_ids = torch.tensor(found, device=logits.device).unbind(1)
+            logits[row_of, token_ids] = -torch.inf
+
+    def _due_tokens(self, rows: Rows, row: int) -> list[int]:
+        output = rows.output_token_ids(row)
+        words = self._words[rows.requests[row]].get(int(output[-1])) if len(output) else None
+        return [last for *start, last in words or () if output[-len(start) :].tolist() == start]
 
 
 class MinTokens:
     """Every token that would end the request is masked until it has ``min_tokens`` tokens."""
 
-    def __init__(self, requests: Sequence[RequestState], stops: list[tuple[int, int]], device: torch.device) -> None:
-        self._min_tokens = np.array([request.sampling_params.min_tokens for request in requests])
-        self._rows, self._token_ids = torch.tensor(stops, device=device).unbind(1)
+    def __init__(self) -> None:
+        self._stops = TokenLists(_held_back_tokens)
 
-    @classmethod
-    def make(cls, rows: Rows, logits: Tensor) -> "MinTokens | None":
-        stops = [
-            (row, token_id)
-            for row, request in enumerate(rows.requests)
-            if rows.num_output_tokens[row] < request.sampling_params.min_tokens
-            for token_id in _stop_token_ids(request)
-        ]
-        return cls(rows.requests, stops, logits.device) if stops else None
+    def arrange(self, rows: Rows, _: Tensor) -> bool:
+        stops = self._stops.arrange(rows)
+        self._min_tokens = np.array([request.sampling_params.min_tokens for request in rows.requests])
+        if stops is None or not (rows.num_output_tokens < self._min_tokens).any():
+            return False
+        self._named = stops
+        return True
 
     def apply(self, logits: Tensor, rows: Rows) -> None:
-        is_short = torch.from_numpy(rows.num_output_tokens < self._min_tokens).to(logits.device)[self._rows]
-        logits[self._rows[is_short], self._token_ids[is_short]] = -torch.inf
-
-
-def _stop_token_ids(request: RequestState) -> set[int]:
-    params = request.sampling_params
-    eos = [] if params.eos_token_id is None else [params.eos_token_id]
-    return {*eos, *params.all_stop_token_ids, *(params.stop_token_ids or ())}
+        is_short = (rows.num_output_tokens < self._min_tokens)[self._named.rows]
+        if is_short.any():
+            row_of, token_ids = (torch.from_numpy(part[is_short]) for part in self._named[:2])
+            logits[row_of.to(logits.device), token_ids.to(logits.device)] = -torch.inf
 
 
 class LogitBias:
     """``logit_bias`` is added."""
 
-    def __init__(self, biases: list[tuple[int, int, float]], device: torch.device) -> None:
-        rows, token_ids, values = zip(*biases, strict=True)
-        self._rows, self._token_ids = torch.tensor([rows, token_ids], device=device)
-        self._values = torch.tensor(values, dtype=torch.float32, device=device)
+    def __init__(self) -> None:
+        self._biases = TokenLists(lambda request: request.sampling_params.logit_bias or {})
 
-    @classmethod
-    def make(cls, rows: Rows, logits: Tensor) -> "LogitBias | None":
-        biases = [
-            (row, token_id, value)
-            for row, request in enumerate(rows.requests)
-            for token_id, value in (request.sampling_params.logit_bias or {}).items()
-        ]
-        return cls(biases, logits.device) if biases else None
+    def arrange(self, rows: Rows, logits: Tensor) -> bool:
+        biases = self._biases.arrange(rows)
+        if biases is not None:
+            self._rows, self._token_ids, self._values = _on(logits, biases)
+        return biases is not None
 
     def apply(self, logits: Tensor, _: Rows) -> None:
         logits[self._rows, self._token_ids] += self._values
+
+
+class _Masked:
+    """Tokens that requests never get."""
+
+    def __init__(self, read: Callable[[RequestState], dict[int, float]]) -> None:
+        self._lists = TokenLists(read)
+
+    def arrange(self, rows: Rows, logits: Tensor) -> bool:
+        named = self._lists.arrange(rows)
+        self._where = None if named is None else _on(logits, named)[:2]
+        return named is not None
+
+    def apply(self, logits: Tensor, _: Rows) -> None:
+        if self._where is not None:
+            logits[self._where] = -torch.inf
+
+
+def _single_token_words(request: RequestState) -> dict[int, float]:
+    return {word[0]: 0.0 for word in request.sampling_params.bad_words_token_ids or () if len(word) == 1}
+
+
+def _words_by_last_but_one(request: RequestState) -> dict[int, list[list[int]]]:
+    words: dict[int, list[list[int]]] = {}
+    for word in request.sampling_params.bad_words_token_ids or ():
+        if len(word) > 1:
+            words.setdefault(word[-2], []).append(word)
+    return words
+
+
+def _held_back_tokens(request: RequestState) -> dict[int, float]:
+    params = request.sampling_params
+    if not params.min_tokens:
+        return {}
+    eos = [] if params.eos_token_id is None else [params.eos_token_id]
+    return dict.fromkeys([*eos, *params.all_stop_token_ids, *(params.stop_token_ids or ())], 0.0)
+
+
+def _on(logits: Tensor, named: NamedTokens) -> tuple[Tensor, Tensor, Tensor]:
+    rows, token_ids, values = (torch.from_numpy(part).to(logits.device) for part in named)
+    return rows, token_ids, values
+
+
+def _keep(logits: Tensor, rows: Tensor, is_kept: Tensor) -> None:
+    """``is_kept`` [len(rows), vocab_size] says which logits stay. ``where`` takes a tenth of what masked_fill does."""
+    logits[rows] = torch.where(is_kept, logits[rows], -torch.inf)

@@ -1,10 +1,23 @@
 """Repetition, frequency and presence penalties."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from core.model.request_state import RequestState
 from core.model.rows import Rows
+from core.model.token_counts import UNSEEN, TokenCounts
+from core.wire.sampling_params import SamplingParams
+
+
+class _Columns(NamedTuple):
+    """float32 [penalized rows, 1]."""
+
+    repetition: Tensor
+    frequency: Tensor
+    presence: Tensor
 
 
 class Penalties:
@@ -12,46 +25,71 @@ class Penalties:
 
     Repetition (Keskar et al. 2019, arXiv:1909.05858) looks at prompt and output: positive logits are divided by it,
     negative ones multiplied. Frequency and presence (OpenAI) look at the output alone and are subtracted: frequency
-    times the token's count, presence once.
+    times the token's count, presence once. Only the logits of tokens that occurred are looked at.
     """
 
-    def __init__(self, asking: list[int], rows: Rows, logits: Tensor) -> None:
-        params = [rows.requests[row].sampling_params for row in asking]
-        self._rows = torch.tensor(asking, device=logits.device)
-        self._repetition = _column([p.repetition_penalty for p in params], logits)
-        self._frequency = _column([p.frequency_penalty for p in params], logits)
-        self._presence = _column([p.presence_penalty for p in params], logits)
-        self._counts = logits.new_zeros((len(params), logits.shape[1]), dtype=torch.float32)
-        self._seen = logits.new_zeros(self._counts.shape, dtype=torch.bool)
-        for counts, seen, row in zip(self._counts, self._seen, asking, strict=True):
-            output = rows.output_token_ids(row)
-            counts += torch.bincount(torch.from_numpy(output).to(logits.device), minlength=logits.shape[1])
-            seen[rows.requests[row].seen_prompt_token_ids] = True
-            seen[output] = True
+    def __init__(self) -> None:
+        self._occurred: TokenCounts | None = None
 
-    @classmethod
-    def make(cls, rows: Rows, logits: Tensor) -> "Penalties | None":
-        asking = [row for row, request in enumerate(rows.requests) if _is_penalized(request)]
-        return cls(asking, rows, logits) if asking else None
+    def arrange(self, rows: Rows, logits: Tensor) -> bool:
+        asking = rows.asking(_is_penalized)
+        if not asking:
+            self._occurred = None
+            return False
+        if self._occurred is None:
+            self._occurred = TokenCounts(logits)
+        requests = [rows.requests[row] for row in asking]
+        # What stands before the first row of a request is accepted; between that one and a later one are drafts.
+        first_rows = dict(zip(reversed(requests), reversed(asking), strict=True))
+        self._requests, self._first_rows = list(first_rows), np.array(list(first_rows.values()))
+        self._slots = self._occurred.arrange(self._requests)
+        slots = dict(zip(self._requests, self._slots.tolist(), strict=True))
+        self._asking, self._first_of = np.array(asking), np.array([first_rows[request] for request in requests])
+        self._rows = torch.tensor(asking, device=logits.device)[:, None]
+        self._lines = torch.tensor([slots[request] for request in requests], device=logits.device)
+        self._columns = _columns([request.sampling_params for request in requests], logits)
+        return True
 
-    def apply(self, logits: Tensor, _: Rows) -> None:
-        penalized = logits[self._rows]
-        repeated = torch.where(penalized > 0, penalized / self._repetition, penalized * self._repetition)
-        penalized = torch.where(self._seen, repeated, penalized)
-        penalized -= self._frequency * self._counts + self._presence * (self._counts > 0)
-        logits[self._rows] = penalized
+    def apply(self, logits: Tensor, rows: Rows) -> None:
+        assert self._occurred is not None, "someone asked"
+        width = self._occurred.catch_up(self._requests, self._slots, rows.positions[self._first_rows])
+        tokens = self._occurred.tokens[self._lines, :width]
+        drafts = self._drafts(rows)
+        if drafts is not None:
+            drafts = drafts.to(logits.device)
+            tokens = torch.cat((tokens, drafts.clamp_min(0)), 1)
+        counts = self._occurred.counts[self._lines[:, None], tokens]
+        if drafts is not None:
+            counts = _count_drafts(counts, tokens, drafts)
+        logits[self._rows, tokens] = _penalize(logits[self._rows, tokens], counts, self._columns)
 
-    def observe(self, token_ids: Tensor) -> None:
-        """Count the tokens int64 [rows of the batch] that this step chose."""
-        chosen = token_ids[self._rows][:, None]
-        self._counts.scatter_add_(1, chosen, torch.ones_like(chosen, dtype=torch.float32))
-        self._seen.scatter_(1, chosen, True)
+    def _drafts(self, rows: Rows) -> Tensor | None:
+        """int64 [penalized rows, most drafts]: those before each row, -1 in the places left over; None without any."""
+        starts, stops = rows.positions[self._first_of], rows.positions[self._asking]
+        lengths = stops - starts
+        if not lengths.any():
+            return None
+        drafts = np.full((len(lengths), lengths.max()), -1, np.int64)
+        for line, row, start, stop in zip(drafts, self._asking, starts, stops, strict=True):
+            line[: stop - start] = rows.requests[row].token_ids.array[start:stop]
+        return torch.from_numpy(drafts)
 
 
-def _is_penalized(request: RequestState) -> bool:
-    params = request.sampling_params
+def _count_drafts(counts: Tensor, tokens: Tensor, drafts: Tensor) -> Tensor:
+    occurrences = (tokens[:, :, None] == drafts[:, None, :]).sum(-1)
+    return torch.where(occurrences > 0, counts.clamp_min(0) + occurrences, counts)
+
+
+def _penalize(logits: Tensor, counts: Tensor, columns: _Columns) -> Tensor:
+    repeated = torch.where(logits > 0, logits / columns.repetition, logits * columns.repetition)
+    penalized = torch.where(counts > UNSEEN, repeated, logits)
+    return penalized - (columns.frequency * counts.clamp_min(0) + columns.presence * (counts > 0))
+
+
+def _is_penalized(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1.0 or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
 
 
-def _column(values: list[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=like.device)[:, None]
+def _columns(params: Sequence[SamplingParams], like: Tensor) -> _Columns:
+    values = [(p.repetition_penalty, p.frequency_penalty, p.presence_penalty) for p in params]
+    return _Columns(*torch.tensor(values, dtype=torch.float32, device=like.device)[:, :, None].unbind(1))

@@ -1,51 +1,69 @@
 """The rows of a batch that are not greedy."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.model.gumbel import draw_keys, gumbel_noise
-from core.model.request_state import RequestState
 from core.model.rows import Rows
-from core.model.truncation import mask_min_p, mask_top_k, mask_top_p
+from core.model.truncation import Truncation, candidate_sizes, is_truncated
 
+_MIN_TEMPERATURE = 0.01
+"""As in vLLM: lower ones leave nothing of a logit's precision."""
 _SEED_MASK = (1 << 64) - 1
 
 
 class RandomRows:
     """Temperature, truncation and a draw keyed by each request's seed and the position of the new token."""
 
-    def __init__(self, requests: dict[int, RequestState], device: torch.device) -> None:
-        params = [request.sampling_params for request in requests.values()]
-        self._seeds = np.array([request.seed & _SEED_MASK for request in requests.values()], np.uint64)
-        self._indices = list(requests)
-        self.rows = torch.tensor(self._indices, device=device)
-        self._temperature = torch.tensor([[p.temperature] for p in params], device=device)
-        self._min_p = _tensor_if_any([p.min_p for p in params], 0.0, device)
-        self._top_k = _tensor_if_any([max(p.top_k, 0) for p in params], 0, device)
-        self._top_p = _tensor_if_any([p.top_p for p in params], 1.0, device)
+    def __init__(self, indices: list[int], rows: Rows, device: torch.device) -> None:
+        requests = [rows.requests[row] for row in indices]
+        params = [request.sampling_params for request in requests]
+        self._indices = indices
+        self._seeds = np.array([request.seed & _SEED_MASK for request in requests], np.uint64)
+        self.rows = torch.tensor(indices, device=device)
+        self.is_whole_batch = len(indices) == len(rows)
+        self._temperature = torch.tensor([[max(p.temperature, _MIN_TEMPERATURE)] for p in params], device=device)
+        self._free = _places([not is_truncated(p) for p in params], device)
+        self._truncated = _places([is_truncated(p) for p in params], device)
+        self._truncation = Truncation.of(params, device)
 
     @classmethod
-    def make(cls, requests: Sequence[RequestState], logits: Tensor) -> "RandomRows | None":
-        random = {row: request for row, request in enumerate(requests) if not request.sampling_params.is_greedy}
-        return cls(random, logits.device) if random else None
+    def make(cls, rows: Rows, logits: Tensor) -> "RandomRows | None":
+        """None if every row is greedy."""
+        indices = rows.asking(lambda params: not params.is_greedy)
+        return cls(indices, rows, logits.device) if indices else None
 
     def draw(self, logits: Tensor, rows: Rows) -> Tensor:
-        """One token id for each of ``rows``, of ``logits`` [rows of the batch, vocab_size]."""
-        logits = logits[self.rows].div_(self._temperature)
-        if self._min_p is not None:
-            logits = mask_min_p(logits, self._min_p)
-        if self._top_k is not None:
-            logits = mask_top_k(logits, self._top_k.clamp_max(logits.shape[1]))
-        if self._top_p is not None:
-            logits = mask_top_p(logits, self._top_p)
+        """One token id for each of ``self.rows``, of ``logits`` [rows of the batch, vocab_size]."""
+        own = (logits if self.is_whole_batch else logits[self.rows]) / self._temperature
         positions = rows.positions[self._indices].astype(np.uint64)
         keys = torch.from_numpy(draw_keys(self._seeds, positions)).to(logits.device)
-        return gumbel_noise(keys, logits.shape[1]).add_(logits).argmax(-1)
+        if not len(self._truncated):
+            return _draw_from_all(own, keys)
+        token_ids = torch.empty_like(self.rows)
+        if len(self._free):
+            token_ids[self._free] = _draw_from_all(own[self._free], keys[self._free])
+        self._draw_truncated(own, keys, token_ids)
+        return token_ids
+
+    def _draw_truncated(self, logits: Tensor, keys: Tensor, token_ids: Tensor) -> None:
+        pending = self._truncated
+        for size in candidate_sizes(logits.shape[1]):
+            is_all = len(pending) == len(logits)
+            truncation = self._truncation if is_all else self._truncation.of_rows(pending)
+            found = truncation.find_candidates(logits if is_all else logits[pending], size)
+            noise = gumbel_noise(keys[pending], found.token_ids.int())
+            token_ids[pending] = found.token_ids.gather(1, (found.logits + noise).argmax(-1, keepdim=True))[:, 0]
+            pending = pending[~found.is_complete]
+            if not len(pending):
+                return
 
 
-def _tensor_if_any(values: Sequence[float], off: float, device: torch.device) -> Tensor | None:
-    """None when every request leaves the feature off."""
-    return torch.tensor(values, device=device) if any(value != off for value in values) else None
+def _draw_from_all(logits: Tensor, keys: Tensor) -> Tensor:
+    token_ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+    return gumbel_noise(keys, token_ids).add_(logits).argmax(-1)
+
+
+def _places(is_so: list[bool], device: torch.device) -> Tensor:
+    return torch.tensor([place for place, so in enumerate(is_so) if so], dtype=torch.int64, device=device)

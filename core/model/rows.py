@@ -1,6 +1,6 @@
 """The rows of logits that one step chooses tokens from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.model.request_state import RequestState
+from core.wire.sampling_params import SamplingParams
 
 
 class Row(NamedTuple):
@@ -29,6 +30,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.requests)
+
+    def asking(self, wants: Callable[[SamplingParams], object]) -> list[int]:
+        """The rows whose requests want something, by index."""
+        return [row for row, request in enumerate(self.requests) if wants(request.sampling_params)]
 
     @cached_property
     def num_output_tokens(self) -> NDArray[np.int64]:

@@ -30,10 +30,14 @@ class Sampled(NamedTuple):
 
 
 class Sampler:
-    """Keeps what the composition of the batch decides until the composition changes."""
+    """Keeps what its requests need from step to step. A batch of plain greedy requests costs its argmax alone."""
 
     def __init__(self) -> None:
         self._requests: list[RequestState] = []
+        self._features: list[LogitsProcessor] = [AllowedTokens(), BadWords(), MinTokens(), LogitBias(), Penalties()]
+        self._processors: list[LogitsProcessor] = []
+        self._logprobs: RequestedLogprobs | None = None
+        self._random: RandomRows | None = None
 
     def sample(self, logits: Tensor, rows: Sequence[Row], mask: TokenMask | None = None) -> Sampled:
         """Row i of ``logits`` [rows, vocab_size] belongs to ``rows[i]``. The logits are changed.
@@ -43,39 +47,43 @@ class Sampler:
         """
         logits, batch = logits.float(), Rows(rows)
         if batch.requests != self._requests:
-            self._compose(batch, logits)
-        num_nans = _count_nans(logits)
-        logprobs = self._logprobs.compute(logits)
-        for processor in (mask, *self._processors):
-            if processor is not None:
-                processor.apply(logits, batch)
-        token_ids = logits.argmax(-1)
-        no_possible_token = _find_impossible(logits, token_ids)
-        if self._random is not None:
-            token_ids[self._random.rows] = self._random.draw(logits, batch)
-        if self._penalties is not None:
-            self._penalties.observe(token_ids)
-        return Sampled(token_ids.tolist(), self._logprobs.collect(logprobs, token_ids), num_nans, no_possible_token)
+            self._arrange(batch, logits)
+        # A mask may hide a NaN. Without one, whoever is chosen shows it: NaN counts as the most likely.
+        num_nans = _count_nans(logits, logits.amax(-1)) if self._processors or mask is not None else {}
+        logprobs = self._logprobs.compute(logits) if self._logprobs is not None else []
+        if mask is not None:
+            mask.apply(logits)
+        for processor in self._processors:
+            processor.apply(logits, batch)
+        token_ids = self._choose(logits, batch)
+        chosen = logits.gather(1, token_ids[:, None])[:, 0]
+        return Sampled(
+            token_ids.tolist(),
+            self._logprobs.collect(logprobs, token_ids) if self._logprobs is not None else {},
+            num_nans or _count_nans(logits, chosen),
+            _where(chosen == -torch.inf),
+        )
 
-    def _compose(self, rows: Rows, logits: Tensor) -> None:
-        has_drafts = len(set(rows.requests)) < len(rows)
-        self._requests = [] if has_drafts else rows.requests
-        self._logprobs = RequestedLogprobs(rows.requests)
-        self._penalties = Penalties.make(rows, logits)
-        self._random = RandomRows.make(rows.requests, logits)
-        masks = [feature.make(rows, logits) for feature in (AllowedTokens, BadWords, MinTokens, LogitBias)]
-        processors: list[LogitsProcessor | None] = [*masks, self._penalties]
-        self._processors = [processor for processor in processors if processor is not None]
+    def _arrange(self, rows: Rows, logits: Tensor) -> None:
+        self._requests = rows.requests
+        self._processors = [feature for feature in self._features if feature.arrange(rows, logits)]
+        self._logprobs = RequestedLogprobs.make(rows)
+        self._random = RandomRows.make(rows, logits)
+
+    def _choose(self, logits: Tensor, rows: Rows) -> Tensor:
+        if self._random is None:
+            return logits.argmax(-1)
+        drawn = self._random.draw(logits, rows)
+        if self._random.is_whole_batch:
+            return drawn
+        return logits.argmax(-1).index_copy_(0, self._random.rows, drawn)
 
 
-def _find_impossible(logits: Tensor, most_likely: Tensor) -> list[int]:
-    """The rows whose most likely token is masked, and with it all others."""
-    is_masked = logits.gather(1, most_likely[:, None])[:, 0] == -torch.inf
-    rows: list[int] = is_masked.nonzero()[:, 0].tolist()
+def _count_nans(logits: Tensor, witnesses: Tensor) -> dict[int, int]:
+    """By row, how many logits are NaN; ``witnesses`` [rows] are NaN where there is any."""
+    return {row: int(logits[row].isnan().sum()) for row in _where(witnesses.isnan())}
+
+
+def _where(is_so: Tensor) -> list[int]:
+    rows: list[int] = is_so.nonzero()[:, 0].tolist()
     return rows
-
-
-def _count_nans(logits: Tensor) -> dict[int, int]:
-    # The maximum of a row with a NaN is NaN; that costs a fraction of looking at every logit.
-    suspects = logits.amax(-1).isnan().nonzero()[:, 0].tolist()
-    return {row: int(logits[row].isnan().sum()) for row in suspects}

@@ -1,45 +1,81 @@
-"""min_p, top_k and top_p: which tokens stay possible.
+"""min_p, then top_k, then top_p: which tokens stay possible.
 
 Each row gets a threshold on its own logits, and tokens that tie with it all stay: nothing depends on the order in
-which a sort leaves equals, nor on the other rows.
+which a sort leaves equals, nor on the other rows. Mostly the threshold is among the best hundred tokens. Only those are
+looked at first, because a sort of the vocabulary costs as much as the model; rows that need more are looked at again.
 """
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-_FIRST_CANDIDATES = 256
+from core.wire.sampling_params import SamplingParams
+
+_SIZES = (128, 1024, 8192)
 
 
-def mask_min_p(logits: Tensor, min_p: Tensor) -> Tensor:
-    """Drop tokens less probable than ``min_p`` [rows] times the most probable one; 0 drops none."""
-    return _mask_below(logits, logits.amax(-1) + min_p.log())
+class Candidates(NamedTuple):
+    """The best tokens of each row, best first: ``token_ids`` and ``logits`` [rows, candidates], -inf for the dropped.
 
-
-def mask_top_k(logits: Tensor, top_k: Tensor) -> Tensor:
-    """Keep each row's ``top_k`` int64 [rows] most probable tokens; 0 keeps all."""
-    best = logits.topk(int(top_k.max()), -1).values
-    kth_best = best.gather(1, (top_k[:, None] - 1).clamp_min(0))[:, 0]
-    return _mask_below(logits, kth_best.masked_fill(top_k == 0, -torch.inf))
-
-
-def mask_top_p(logits: Tensor, top_p: Tensor) -> Tensor:
-    """Keep the fewest most probable tokens whose probabilities sum to ``top_p`` [rows] or more.
-
-    A full sort costs as much as the model, so it looks at a few hundred candidates first, and at more if some row
-    needs more.
+    ``is_complete`` [rows]: whether all that stay possible are among them.
     """
-    vocab_size = logits.shape[1]
-    total = logits.logsumexp(-1, keepdim=True)
-    num_candidates = min(_FIRST_CANDIDATES, vocab_size)
-    while True:
-        best = logits.topk(num_candidates, -1).values
-        sums = (best - total).exp().cumsum(-1)
-        last_kept = (sums < top_p[:, None]).sum(-1)
-        if num_candidates == vocab_size or int(last_kept.max()) < num_candidates:
-            threshold = best.gather(1, last_kept.clamp_max(num_candidates - 1)[:, None])[:, 0]
-            return _mask_below(logits, threshold.masked_fill(top_p >= 1, -torch.inf))
-        num_candidates = min(8 * num_candidates, vocab_size)
+
+    token_ids: Tensor
+    logits: Tensor
+    is_complete: Tensor
 
 
-def _mask_below(logits: Tensor, threshold: Tensor) -> Tensor:
-    return logits.masked_fill(logits < threshold[:, None], -torch.inf)
+class Truncation:
+    """The three limits of each row: float32 ``log_min_p`` and ``top_p``, int64 ``top_k``, all [rows]."""
+
+    def __init__(self, log_min_p: Tensor, top_k: Tensor, top_p: Tensor) -> None:
+        self._log_min_p, self._top_k, self._top_p = log_min_p, top_k, top_p
+        self._needs_total = bool(((top_p < 1) & (top_k == 0) & log_min_p.isinf()).any())
+
+    @classmethod
+    def of(cls, params: Sequence[SamplingParams], device: torch.device) -> "Truncation":
+        return cls(
+            torch.tensor([p.min_p for p in params], device=device).log(),
+            torch.tensor([max(p.top_k, 0) for p in params], device=device),
+            torch.tensor([p.top_p for p in params], device=device),
+        )
+
+    def of_rows(self, rows: Tensor) -> "Truncation":
+        return Truncation(self._log_min_p[rows], self._top_k[rows], self._top_p[rows])
+
+    def find_candidates(self, logits: Tensor, size: int) -> Candidates:
+        """Among the best ``size`` tokens of each row of ``logits`` [rows, vocab_size]."""
+        best, token_ids = logits.topk(size, -1)
+        is_all = size == logits.shape[1]
+        threshold = torch.maximum(best[:, 0] + self._log_min_p, self._kth_best(best))
+        threshold = torch.maximum(threshold, self._nucleus_edge(logits, best, threshold))
+        kept = torch.where(best < threshold[:, None], -torch.inf, best)
+        return Candidates(token_ids, kept, (best[:, -1] < threshold) | is_all)
+
+    def _kth_best(self, best: Tensor) -> Tensor:
+        """-inf where top_k keeps all tokens, or more than ``best`` has."""
+        size = best.shape[1]
+        kth_best = best.gather(1, (self._top_k.clamp(1, size) - 1)[:, None])[:, 0]
+        return kth_best.masked_fill((self._top_k == 0) | (self._top_k > size), -torch.inf)
+
+    def _nucleus_edge(self, logits: Tensor, best: Tensor, threshold: Tensor) -> Tensor:
+        """The last of the most probable tokens whose probabilities reach top_p; -inf where that is not in ``best``."""
+        stay = torch.where(best < threshold[:, None], -torch.inf, best)
+        total = stay.logsumexp(-1)
+        if self._needs_total:
+            total = torch.where(threshold == -torch.inf, logits.logsumexp(-1), total)
+        sums = (stay - total[:, None]).exp().cumsum(-1)
+        last_kept = (sums < self._top_p[:, None]).sum(-1)
+        edge = best.gather(1, last_kept.clamp_max(best.shape[1] - 1)[:, None])[:, 0]
+        return edge.masked_fill((last_kept >= best.shape[1]) | (self._top_p >= 1), -torch.inf)
+
+
+def candidate_sizes(vocab_size: int) -> list[int]:
+    """How many candidates to look at, until they are all."""
+    return [*(size for size in _SIZES if size < vocab_size), vocab_size]
+
+
+def is_truncated(params: SamplingParams) -> bool:
+    return params.min_p > 0 or params.top_k > 0 or params.top_p < 1

@@ -17,10 +17,11 @@ def choose(logits: Row, request: RequestState) -> int:
     params = request.sampling_params
     if params.is_greedy:
         return int(logits.argmax())
-    logits = truncate(logits / np.float32(params.temperature), params)
+    logits = truncate(logits / np.float32(max(params.temperature, 0.01)), params)
     position = len(request.token_ids)
     keys = draw_keys(np.array([request.seed % 2**64], np.uint64), np.array([position], np.uint64))
-    return int((logits + gumbel_noise(torch.from_numpy(keys), len(logits))[0].numpy()).argmax())
+    noise = gumbel_noise(torch.from_numpy(keys), torch.arange(len(logits), dtype=torch.int32))[0].numpy()
+    return int((logits + noise).argmax())
 
 
 def change(logits: Row, request: RequestState) -> Row:

@@ -11,7 +11,7 @@ VOCAB_SIZE = 49_152
 
 def noise(seeds: list[int] | range, positions: list[int] | range, vocab_size: int = VOCAB_SIZE) -> Tensor:
     keys = draw_keys(np.array(seeds, np.uint64), np.array(positions, np.uint64))
-    return gumbel_noise(torch.from_numpy(keys), vocab_size)
+    return gumbel_noise(torch.from_numpy(keys), torch.arange(vocab_size, dtype=torch.int32))
 
 
 def uniform(gumbel: Tensor) -> Tensor:
@@ -37,6 +37,9 @@ def test_a_row_does_not_depend_on_the_others_nor_on_the_vocabulary() -> None:
     for row in (0, 13, 39):
         assert torch.equal(noise([row], [100 + row])[0], together[row])
     assert torch.equal(noise([5], [105], 1000)[0], together[5, :1000])
+    keys = torch.from_numpy(draw_keys(np.array([5, 6], np.uint64), np.array([105, 106], np.uint64)))
+    few = torch.tensor([[9, 3], [0, 49_151]], dtype=torch.int32)
+    assert torch.equal(gumbel_noise(keys, few), together[5:7].gather(1, few.long()))
 
 
 def test_values_are_uniform_and_finite() -> None:

@@ -1,11 +1,12 @@
 """Every sampling feature, in batches in which each request asks for something else."""
 
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.model.logits_processors import TokenMask
 from core.model.request_state import RequestState
@@ -15,60 +16,72 @@ from core.wire.sampling_params import SamplingParams
 from tests.core.model.forward import make_request
 from tests.core.model.plain_sampler import choose
 
-VOCAB_SIZE = 50
+VOCAB_SIZE = 300
 
 
-def random_params(rng: random.Random) -> SamplingParams:
-    """Each feature in about one request out of three."""
-    choices: dict[str, Any] = {
-        "allowed_token_ids": rng.sample(range(VOCAB_SIZE), 20),
-        "bad_words_token_ids": [[rng.randrange(VOCAB_SIZE)], *([rng.randrange(5), rng.randrange(5)] for _ in range(8))],
-        "min_tokens": 5,
-        "logit_bias": {rng.randrange(VOCAB_SIZE): rng.uniform(-5, 5) for _ in range(4)},
-        "repetition_penalty": rng.choice([0.7, 1.3]),
-        "frequency_penalty": rng.uniform(-2, 2),
-        "presence_penalty": rng.uniform(-2, 2),
-        "min_p": rng.uniform(0, 0.3),
-        "top_k": rng.randrange(1, 2 * VOCAB_SIZE),
-        "top_p": rng.uniform(0.3, 1),
-        "logprobs": rng.randrange(4),
-    }
-    chosen = {name: value for name, value in choices.items() if rng.random() < 0.33}
-    temperature = rng.choice([0.0, 0.5, 1.0, 1.7])
-    return SamplingParams(
-        temperature=temperature, eos_token_id=3, stop_token_ids=[4], all_stop_token_ids=[3, 4], **chosen
+NUM_FREQUENT = 6
+"""Token ids of prompts and drafts: few, so that penalties and bad words find some."""
+frequent = st.integers(0, NUM_FREQUENT - 1)
+any_token = st.integers(0, VOCAB_SIZE - 1)
+LIKELY_PARAMS: dict[str, st.SearchStrategy[Any]] = {
+    "allowed_token_ids": st.lists(any_token | frequent, min_size=5, max_size=40),
+    "bad_words_token_ids": st.lists(st.lists(frequent, min_size=1, max_size=3), min_size=1, max_size=6),
+    "min_tokens": st.integers(0, 6),
+    "logit_bias": st.dictionaries(any_token | frequent, st.floats(-5, 5), max_size=4),
+    "repetition_penalty": st.sampled_from([0.7, 1.3]),
+    "frequency_penalty": st.floats(-2, 2),
+    "presence_penalty": st.floats(-2, 2),
+    "min_p": st.floats(0, 0.3),
+    "top_k": st.integers(-1, VOCAB_SIZE + 5),
+    "top_p": st.floats(0.3, 1),
+    "logprobs": st.integers(-1, 3),
+    "temperature": st.sampled_from([0.0, 0.001, 0.5, 1.0, 1.7]),
+}
+
+
+@st.composite
+def any_request(draw: st.DrawFn) -> RequestState:
+    prompt, output = draw(st.lists(frequent, min_size=1, max_size=8)), draw(st.lists(frequent, max_size=8))
+    params = SamplingParams(
+        eos_token_id=3,
+        stop_token_ids=[4],
+        all_stop_token_ids=[3, 4],
+        **draw(st.fixed_dictionaries({}, optional=LIKELY_PARAMS)),
     )
+    return make_request([*prompt, *output], len(prompt), seed=draw(st.integers(-(2**63), 2**64 - 1)), params=params)
 
 
-def random_request(index: int, rng: random.Random) -> RequestState:
-    """Few distinct tokens, so that penalties and bad words find some."""
-    tokens = [rng.randrange(8) for _ in range(rng.randrange(2, 30))]
-    prompt = rng.randrange(1, len(tokens))
-    return make_request(
-        tokens, prompt, seed=rng.randrange(-(2**63), 2**64), request_id=str(index), params=random_params(rng)
-    )
+@settings(max_examples=100)
+@given(st.data(), st.lists(any_request(), min_size=1, max_size=6), st.integers(0, 2**31))
+def test_every_row_is_what_a_plain_sampler_gives_it(
+    data: st.DataObject, requests: list[RequestState], seed: int
+) -> None:
+    """Requests come, go and change places; each has a row for its next token and, with drafts, one behind each.
+
+    The plain sampler is given one token at a time. What is accepted is up to the drafts' maker, and any of it.
+    """
+    sampler, generator = Sampler(), torch.Generator().manual_seed(seed)
+    for _ in range(4):
+        present = data.draw(st.lists(st.sampled_from(requests), unique_by=id, min_size=1))
+        drafts = [data.draw(st.lists(frequent, max_size=3)) for _ in present]
+        lengths = [len(request.token_ids) for request in present]
+        rows = [Row(r, n + i) for r, n, d in zip(present, lengths, drafts, strict=True) for i in range(len(d) + 1)]
+        logits = torch.randn(len(rows), VOCAB_SIZE, generator=generator) * 3
+        expected = []
+        for request, draft in zip(present, drafts, strict=True):
+            for token_id in [*draft, None]:
+                expected.append(choose(logits[len(expected)].numpy(), request))
+                if token_id is not None:
+                    request.token_ids.extend([token_id])
+        assert sampler.sample(logits.clone(), rows).token_ids == expected
+        for request, length, draft in zip(present, lengths, drafts, strict=True):
+            request.token_ids.truncate(length + data.draw(st.integers(0, len(draft))))
+            request.token_ids.extend([data.draw(frequent)])
 
 
 def next_rows(*requests: RequestState) -> list[Row]:
     """One for each request, after all its tokens."""
     return [Row(request, len(request.token_ids)) for request in requests]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_every_row_is_what_a_plain_sampler_gives_it(seed: int) -> None:
-    """Ten steps of a batch with random parameters; requests leave and join in the middle."""
-    rng, sampler = random.Random(seed), Sampler()
-    generator = torch.Generator().manual_seed(seed)
-    requests = [random_request(index, rng) for index in range(12)]
-    for step in range(10):
-        if step == 5:
-            requests = [*requests[:4], random_request(99, rng), *requests[6:]]
-        logits = torch.randn(len(requests), VOCAB_SIZE, generator=generator) * 3
-        expected = [choose(row.numpy(), request) for row, request in zip(logits, requests, strict=True)]
-        sampled = sampler.sample(logits, next_rows(*requests))
-        assert sampled.token_ids == expected
-        for request, token_id in zip(requests, sampled.token_ids, strict=True):
-            request.token_ids.extend([token_id])
 
 
 def sample_one(logits: list[float], request: RequestState) -> int:
@@ -170,29 +183,6 @@ def test_a_row_that_no_token_can_leave_is_reported_alone(params: dict[str, Any],
     assert sampled.no_possible_token == [1]
     assert sampled.token_ids[::2] == [one.token_ids[0] for one in alone]
     assert not any(one.no_possible_token for one in alone)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_rows_with_drafts_before_them_get_the_tokens_that_they_get_one_by_one(seed: int) -> None:
-    """Each request has up to four rows, of which it accepts some; another sampler is given one token at a time."""
-    rng, sampler = random.Random(seed), Sampler()
-    generator = torch.Generator().manual_seed(seed)
-    requests = [random_request(index, rng) for index in range(8)]
-    for _ in range(6):
-        drafts = [[rng.randrange(8) for _ in range(rng.randrange(4))] for _ in requests]
-        lengths = [len(request.token_ids) for request in requests]
-        rows = [Row(r, n + i) for r, n, d in zip(requests, lengths, drafts, strict=True) for i in range(len(d) + 1)]
-        logits = torch.randn(len(rows), VOCAB_SIZE, generator=generator) * 3
-        expected = []
-        for request, draft in zip(requests, drafts, strict=True):
-            for token_id in [*draft, None]:
-                expected.append(choose(logits[len(expected)].numpy(), request))
-                if token_id is not None:
-                    request.token_ids.extend([token_id])
-        assert sampler.sample(logits.clone(), rows).token_ids == expected
-        for request, length, draft in zip(requests, lengths, drafts, strict=True):
-            request.token_ids.truncate(length + rng.randrange(len(draft) + 1))
-            request.token_ids.extend([rng.randrange(8)])
 
 
 def test_a_grammar_leaves_its_rows_the_tokens_of_its_bits() -> None:

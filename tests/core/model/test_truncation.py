@@ -1,14 +1,25 @@
 """min_p, top_k and top_p keep the tokens that their definitions keep."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from core.model.truncation import mask_min_p, mask_top_k, mask_top_p
+from core.model.truncation import Truncation, candidate_sizes
+from core.wire.sampling_params import SamplingParams
 
 
-def kept(masked: Tensor) -> list[list[int]]:
-    return [row.isfinite().nonzero()[:, 0].tolist() for row in masked]
+def kept(logits: Tensor, params: list[dict[str, Any]], size: int | None = None) -> list[list[int] | None]:
+    """By row; None if there are more than the best ``size``."""
+    truncation = Truncation.of([SamplingParams(**one) for one in params], torch.device("cpu"))
+    found = truncation.find_candidates(logits, size or logits.shape[1])
+    lines = zip(found.token_ids, found.logits, found.is_complete, strict=True)
+    return [sorted(ids[values > -torch.inf].tolist()) if complete else None for ids, values, complete in lines]
+
+
+def kept_by(logits: Tensor, field: str, *values: float) -> list[list[int] | None]:
+    return kept(logits.expand(len(values), -1), [{field: value} for value in values])
 
 
 def log(*probabilities: float) -> Tensor:
@@ -17,48 +28,65 @@ def log(*probabilities: float) -> Tensor:
 
 def test_min_p_compares_with_the_best() -> None:
     """Per row; 0 keeps everything, 1 the best alone."""
-    logits = log(0.5, 0.1, 0.3, 0.1).expand(4, -1)
-    assert kept(mask_min_p(logits, torch.tensor([0.0, 0.19, 0.5, 1.0]))) == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 2], [0]]
+    logits = log(0.5, 0.1, 0.3, 0.1)
+    assert kept_by(logits, "min_p", 0.0, 0.19, 0.5, 1.0) == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 2], [0]]
 
 
 def test_top_k_keeps_ties() -> None:
     """Per row; 0 keeps everything; a tie with the last place stays, whichever a sort would put first."""
-    logits = log(0.5, 0.1, 0.3, 0.1).expand(5, -1)
-    assert kept(mask_top_k(logits, torch.tensor([0, 1, 2, 3, 4]))) == [
-        [0, 1, 2, 3],
-        [0],
-        [0, 2],
-        [0, 1, 2, 3],
-        [0, 1, 2, 3],
-    ]
+    logits = log(0.5, 0.1, 0.3, 0.1)
+    every = [0, 1, 2, 3]
+    assert kept_by(logits, "top_k", 0, -1, 1, 2, 3, 4, 2**31 - 1) == [every, every, [0], [0, 2], every, every, every]
 
 
 def test_top_p_keeps_the_fewest_that_reach_it() -> None:
     """Per row; the token that crosses the bound stays, and ties with it; 1 keeps everything."""
-    logits = log(0.5, 0.1, 0.3, 0.1).expand(6, -1)
-    top_p = torch.tensor([1e-9, 0.49, 0.51, 0.79, 0.81, 1.0])
-    assert kept(mask_top_p(logits, top_p)) == [[0], [0], [0, 2], [0, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
+    logits = log(0.5, 0.1, 0.3, 0.1)
+    every = [0, 1, 2, 3]
+    assert kept_by(logits, "top_p", 1e-9, 0.49, 0.51, 0.79, 0.81, 1.0) == [[0], [0], [0, 2], [0, 2], every, every]
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 8.0])
 def test_top_p_agrees_with_a_full_sort(scale: float) -> None:
-    """Flat distributions need all candidates, sharp ones a few; together or alone, a row keeps the same."""
+    """Flat distributions need all candidates, sharp ones a few; however many are looked at, a row keeps the same."""
     logits = torch.randn(6, 5000, generator=torch.Generator().manual_seed(1)) * scale
-    top_p = torch.tensor([0.1, 0.5, 0.9, 0.99, 0.999, 1.0])
-    masked = mask_top_p(logits, top_p)
-    for row, p in enumerate(top_p):
+    asked = [{"top_p": p} for p in (0.1, 0.5, 0.9, 0.99, 0.999, 1.0)]
+    found = kept(logits, asked)
+    for row, one in enumerate(asked):
         values, order = logits[row].double().softmax(0).sort(descending=True)
-        before = values.cumsum(0) - values
-        expected = order[before < p].sort().values
-        got = masked[row].isfinite().nonzero()[:, 0]
-        assert abs(len(got) - len(expected)) <= 1
-        assert torch.equal(mask_top_p(logits[row : row + 1], p[None])[0], masked[row])
+        expected = order[values.cumsum(0) - values < one["top_p"]]
+        assert abs(len(found[row] or ()) - len(expected)) <= 1
+    for size in candidate_sizes(5000):
+        of_size = kept(logits, asked, size)
+        assert all(few in (None, every) for few, every in zip(of_size, found, strict=True))
+        assert (scale < 8) or of_size[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("params", "tokens"),
+    [
+        ({"min_p": 0.6, "top_k": 3, "top_p": 0.99}, [0, 1]),
+        ({"min_p": 0.1, "top_k": 3, "top_p": 0.99}, [0, 1, 2]),
+        ({"min_p": 0.1, "top_k": 3, "top_p": 0.7}, [0, 1]),
+        ({"top_k": 2, "top_p": 0.56}, [0]),
+        ({"top_k": 2, "top_p": 0.58}, [0, 1]),
+        ({"top_p": 0.56}, [0, 1]),
+    ],
+)
+def test_each_limit_works_on_what_the_one_before_left(params: dict[str, Any], tokens: list[int]) -> None:
+    """So top_p reaches its sum sooner when top_k has taken the rest; 0.4 of 0.7 is 0.571."""
+    assert kept(log(0.4, 0.3, 0.2, 0.1)[None], [params]) == [tokens]
 
 
 def test_masked_tokens_stay_masked() -> None:
-    """Each step works on what the one before left."""
+    """What a processor has ruled out is in no one's sum."""
     logits = log(0.4, 0.3, 0.2, 0.1)[None].clone()
     logits[0, 0] = -torch.inf
-    assert kept(mask_top_k(logits, torch.tensor([2]))) == [[1, 2]]
-    assert kept(mask_top_p(logits, torch.tensor([0.6]))) == [[1, 2]]
-    assert kept(mask_min_p(logits, torch.tensor([0.5]))) == [[1, 2]]
+    assert kept(logits, [{"top_k": 2}]) == kept(logits, [{"top_p": 0.6}]) == kept(logits, [{"min_p": 0.5}]) == [[1, 2]]
+
+
+def test_ties_beyond_the_candidates_are_looked_for() -> None:
+    """A row whose best tokens tie with others that were not looked at is not complete."""
+    logits = torch.zeros(1, 300)
+    assert kept(logits, [{"top_k": 5}], 128) == [None]
+    assert kept(logits, [{"top_k": 5}]) == [list(range(300))]
