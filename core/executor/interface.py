@@ -54,6 +54,8 @@ class NewRequest(msgspec.Struct):
     """Tokens whose keys and values the blocks hold already (prefix-cache hits)."""
     embeds: PromptEmbeds | None = None
     """Inputs at positions of the prompt where ``token_ids`` has placeholders."""
+    lora: int | None = None
+    """Of the adapter that it runs with: the key that ``load_lora`` was given."""
 
 
 class CachedRequest(msgspec.Struct):

@@ -6,14 +6,21 @@ import torch
 from torch import Tensor
 
 from core.model.linear import Linear, make_linear
+from core.model.lora.adapters import Adapters
 from core.model.weight_source import WeightSource
 
 
 class LayerLoader:
-    """Every method raises ModelLoadError for a tensor that is missing or has the wrong shape."""
+    """Every method raises ModelLoadError for a tensor that is missing or has the wrong shape.
 
-    def __init__(self, source: WeightSource, device: torch.device, dtype: torch.dtype) -> None:
+    ``adapters`` get to know every linear layer, and may add to what it gives.
+    """
+
+    def __init__(
+        self, source: WeightSource, device: torch.device, dtype: torch.dtype, adapters: Adapters | None = None
+    ) -> None:
         self.source, self.device, self.dtype = source, device, dtype
+        self._adapters = adapters
         self.num_bytes = 0
         """Of everything loaded so far."""
 
@@ -22,7 +29,8 @@ class LayerLoader:
         weights = [self.source.dense(f"{name}.weight", (size, in_size)) for name, size in out_sizes.items()]
         has_bias = any(f"{name}.bias" in self.source for name in out_sizes)
         biases = [self.source.dense(f"{name}.bias", (size,)) for name, size in out_sizes.items() if has_bias]
-        return make_linear(self._place(weights), self._place(biases) if has_bias else None)
+        layer = make_linear(self._place(weights), self._place(biases) if has_bias else None)
+        return self._adapters.adapt(layer, out_sizes, in_size, self.device, self.dtype) if self._adapters else layer
 
     def vector(self, name: str, size: int) -> Tensor:
         return self._place([self.source.dense(name, (size,))])

@@ -48,6 +48,7 @@ class RequestState:
         self.token_ids = IntList(request.token_ids)
         self.block_tables = [IntList(block_ids) for block_ids in request.block_ids]
         self.embeds = request.embeds
+        self.lora = request.lora
 
     def __repr__(self) -> str:
         tokens = f"{self.num_computed_tokens}/{len(self.token_ids)} tokens"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from core.executor.interface import ModelRunnerOutput, SchedulerOutput
+from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.paged_kv_cache import PagedKVCache
 from core.model.prompt_logprobs import PromptLogprobs
@@ -19,8 +20,9 @@ from core.model.step_batch import Span, StepBatch
 class ModelRunner:
     """Keeps the requests that the scheduler told it of, and the KV cache they share."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, adapters: Adapters | None = None) -> None:
         self._model: Model | None = model
+        self._adapters = adapters
         self._cache: PagedKVCache | None = None
         self._make_cache: Callable[[], PagedKVCache] | None = None
         self._requests: dict[str, RequestState] = {}
@@ -83,6 +85,8 @@ class ModelRunner:
         if not spans:
             return ModelRunnerOutput()
         batch = StepBatch(spans, self.cache)
+        if self._adapters is not None:
+            self._adapters.begin_step((span.request.lora, span.num_tokens) for span in batch.spans)
         inputs = self.model.embed(batch.token_ids)
         batch.place_embeds(inputs)
         hidden = self.model.forward(inputs, batch.positions, batch.attention)

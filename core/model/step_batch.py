@@ -40,13 +40,13 @@ class Span(NamedTuple):
 
 
 class StepBatch:
-    """Single tokens first, in few groups; then the chunks of prompts.
+    """Single tokens first, in few groups; then the chunks of prompts. Within a group, an adapter's rows in a row.
 
     ``token_ids`` and ``positions`` int64 [tokens]; ``ends[i]`` is the row after the last of ``spans[i]``.
     """
 
     def __init__(self, spans: Iterable[Span], cache: PagedKVCache) -> None:
-        self.spans = sorted(spans, key=lambda span: span.group_key)
+        self.spans = sorted(spans, key=lambda span: (span.group_key, span.request.lora or 0))
         self.ends = np.cumsum([span.num_tokens for span in self.spans]).tolist()
         self.token_ids = torch.from_numpy(
             np.concatenate([span.request.token_ids.array[span.start : span.stop] for span in self.spans])

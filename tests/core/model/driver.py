@@ -25,6 +25,7 @@ class Ask:
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
     embeds: PromptEmbeds | None = None
+    lora: int | None = None
 
     @property
     def token_ids(self) -> list[int]:
@@ -82,7 +83,8 @@ class Driver:
         self._known.add(ask.request_id)
         prompt, blocks = len(ask.prompt), [list(ask.blocks)]
         new = NewRequest(
-            ask.request_id, ask.token_ids, prompt, ask.params, ask.seed, blocks, ask.num_computed, ask.embeds
+            *(ask.request_id, ask.token_ids, prompt, ask.params, ask.seed, blocks, ask.num_computed),
+            *(ask.embeds, ask.lora),
         )
         work.new_requests.append(new)
 
