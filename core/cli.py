@@ -10,15 +10,23 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig, SchedulingPolicy
 from core.engine_interface import Engine
+from core.executor.remote_ranks import run_ranks
+from core.hosts import ALONE, Hosts
+from core.hosts_options import hosts_options
 from core.process import ProcessConfig, exit_at_once, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import EngineReadyResponse, ParallelConfig
 from core.wire.standard_files import open_standard_files
+
+if TYPE_CHECKING:
+    from core.executor.interface import Executor
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +60,7 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 @click.argument(
     "model", envvar="SLUICEGATE_MODEL", type=click.Path(path_type=Path), is_eager=True, callback=_check_model
 )
+@hosts_options
 @process_options
 @option(
     "--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output. Default: the model's own limit."
@@ -114,6 +123,7 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 @option("--kv-events-replay-endpoint", metavar="ENDPOINT", help="Where subscribers may ask for what they missed.")
 def command(
     model: Path,
+    hosts: Hosts,
     process: ProcessConfig,
     max_model_len: int | None,
     max_num_seqs: int,
@@ -138,6 +148,8 @@ def command(
     Also takes the command line of `vllm serve --headless`; options it does not know are ignored, with a warning.
     """
     _warn_of_ignored(click.get_current_context().args)
+    if hosts.only_runs_ranks:
+        exit_at_once(run_ranks(model, hosts, process.shutdown_timeout_s))
     try:
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
         scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy)
@@ -148,7 +160,9 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local)
-    load = functools.partial(load_engine, model_config, cache, scheduler, profile_dir=profile_dir, kv_events=kv_events)
+    load = functools.partial(
+        load_engine, model_config, cache, scheduler, hosts=hosts, profile_dir=profile_dir, kv_events=kv_events
+    )
     exit_at_once(run_engine_core(process, load))
 
 
@@ -167,40 +181,63 @@ def load_engine(
     scheduler: SchedulerConfig,
     _parallel_config: ParallelConfig,
     on_failure: Callable[[], None],
+    hosts: Hosts = ALONE,
     profile_dir: Path | None = None,
     kv_events: KVEventsConfig | None = None,
 ) -> Engine:
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
-    from core.embedding.load import holds_embedding_model, load_embedding_engine
     from core.engine import EngineCore
-    from core.executor.in_process import InProcessExecutor
     from core.kv_event_publisher import KVEventPublisher
 
-    if holds_embedding_model(model.path):
-        return load_embedding_engine(model, scheduler)
+    if hosts.tensor_parallel_size == 1:  # With several, it is the ranks that have torch, and look at the model.
+        from core.embedding.load import holds_embedding_model, load_embedding_engine
+
+        if holds_embedding_model(model.path):
+            return load_embedding_engine(model, scheduler)
     with contextlib.ExitStack() as on_error:
         publisher = None
         if kv_events is not None:
             publisher = KVEventPublisher(kv_events, on_failure)
             on_error.callback(publisher.close)
-        executor = InProcessExecutor.load(model, profile_dir)
+        executor = _load_executor(model, hosts, profile_dir)
         on_error.callback(executor.shutdown)
         executor.on_failure(on_failure)
         max_model_len = model.max_model_len or executor.model_info.max_model_len
         engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher)
         on_error.pop_all()
+    num_ranks = hosts.tensor_parallel_size
+    engine.ready_response = msgspec.structs.replace(
+        engine.ready_response, world_size=num_ranks, tensor_parallel_size=num_ranks
+    )
     _log_sizes(engine.ready_response, model.device, cache.enable_prefix_caching)
     return engine
 
 
-def _log_sizes(sizes: EngineReadyResponse, device: str, caches_prefixes: bool) -> None:
-    from core.model.threads import num_threads
+def _load_executor(model: ModelConfig, hosts: Hosts, profile_dir: Path | None) -> "Executor":
+    """In processes of their own if there are several ranks."""
+    if hosts.tensor_parallel_size > 1:
+        from core.executor.multi_process import MultiProcessExecutor
 
+        return MultiProcessExecutor(model, hosts, profile_dir)
+    from core.executor.in_process import InProcessExecutor
+
+    return InProcessExecutor.load(model, profile_dir)
+
+
+def _computed_by(num_ranks: int) -> str:
+    if num_ranks > 1:
+        return f"{num_ranks} ranks"
+    from core.model.threads import num_threads  # Not where ranks have torch for us.
+
+    return f"{num_threads()} threads"
+
+
+def _log_sizes(sizes: EngineReadyResponse, device: str, caches_prefixes: bool) -> None:
     logger.info(
-        "the engine: %d blocks of %d tokens, %d tokens in all, prefix caching %s; %s on %s, %d threads; "
+        "the engine: %d blocks of %d tokens, %d tokens in all, prefix caching %s; %s on %s, %s; "
         "max_model_len %d, max_num_seqs %s, max_num_batched_tokens %s",
         *(sizes.num_gpu_blocks, sizes.block_size, sizes.num_gpu_blocks * sizes.block_size),
-        *("on" if caches_prefixes else "off", sizes.dtype, device, num_threads()),
+        *("on" if caches_prefixes else "off", sizes.dtype, device, _computed_by(sizes.world_size)),
         *(sizes.max_model_len, sizes.max_num_seqs, sizes.max_num_batched_tokens),
     )
 

@@ -49,6 +49,14 @@ def configure_logging(level: str, log_format: LogFormat = "text") -> None:
     logging.getLogger("core").setLevel(level.upper())
 
 
+def logging_flags() -> list[str]:
+    """Of a child process that is to log as this one does, in the words of our commands."""
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    log_format = "json" if any(isinstance(formatter, JsonFormatter) for formatter in formatters) else "text"
+    level = logging.getLevelName(logging.getLogger("core").getEffectiveLevel()).lower()
+    return [f"--log-level={level}", f"--log-format={log_format}"]
+
+
 class ThrottledLog:
     """Counts every event, logs one a second at most: a flood of bad messages must not become a flood of lines."""
 

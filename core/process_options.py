@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from core.hosts import ALONE, Hosts
 from core.logs import LogFormat, configure_logging
 from core.process import ProcessConfig
 from core.wire.handshake import HandshakeConfig
@@ -70,7 +71,10 @@ _OPTIONS = [
 
 
 def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as one ``process`` argument, a ProcessConfig."""
+    """Add the options to a command, which gets them as one ``process`` argument, a ProcessConfig.
+
+    A front end's address must be among them, unless the command has ``hosts`` and this one only runs ranks.
+    """
 
     @functools.wraps(command)
     def with_process(
@@ -90,6 +94,7 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         configure_logging(log_level, log_format)
         address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
+        _check_address(address, headless, others.get("hosts", ALONE))
         handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
         version = None if wire_version == "auto" else WireVersion(wire_version)
         process = ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version, survive_frontend, tensor_ipc_fd)
@@ -100,7 +105,14 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_process
 
 
+def _check_address(address: str, headless: bool, hosts: Hosts) -> None:
+    if hosts.only_runs_ranks and not headless:
+        raise click.UsageError(f"host {hosts.node_rank} of {hosts.num_nodes} only runs ranks: `sluicegate core` there")
+    if not address and not hosts.only_runs_ranks:
+        raise click.UsageError("give --handshake-address, or --data-parallel-address and --data-parallel-rpc-port")
+
+
 def _tcp_address(host: str | None, port: int | None) -> str:
     if host is None or port is None:
-        raise click.UsageError("give --handshake-address, or --data-parallel-address and --data-parallel-rpc-port")
+        return ""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

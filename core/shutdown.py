@@ -134,7 +134,8 @@ class ShutdownWatcher:
     def start(self) -> None:
         """Take over SIGTERM and SIGINT, for good: one that comes during the cleanup must not cut it short."""
         if self._lifeline_fd is not None:
-            _go_on_when_the_parent_dies()
+            # So that a core that is stopped (SIGSTOP) sees the end of its lifeline.
+            request_signal_at_parents_death(signal.SIGCONT)
         signal.set_wakeup_fd(self._signals_in.fileno(), warn_on_full_buffer=False)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._shutdown.handle_signal)
@@ -171,10 +172,10 @@ class ShutdownWatcher:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _go_on_when_the_parent_dies() -> None:
-    """So that a core that is stopped (SIGSTOP) sees the end of its lifeline."""
+def request_signal_at_parents_death(signum: signal.Signals) -> None:
+    """From the system, if it can: whatever this process is doing then."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)
 
 
 def exit_by_force_after(seconds: float, unless: Callable[[], bool] = lambda: False) -> None:

@@ -1,20 +1,17 @@
 """The ranks of a lockstep group, each in a process of its own, over torch's gloo."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed
 
 from core.data_parallel.rank_group import RankGroupError
+from core.executor.process_group import dist, join_gloo, open_store
 
 JOIN_TIMEOUT_S = 600.0
 """The ranks come as they have loaded their models."""
 AGREE_TIMEOUT_S = 300.0
 """A rank that is gone is noticed at once; this one is there and does not answer."""
-# Not all that torch documents here is in its type stubs.
-_dist: Any = torch.distributed
 
 
 class GlooRankGroup:
@@ -28,9 +25,8 @@ class GlooRankGroup:
         self.size = size
         try:
             # On rank 0 the store serves the others for as long as this object lives.
-            self._store: Any = _dist.TCPStore(host, port, size, rank == 0, timedelta(seconds=join_timeout_s))
-            store = _dist.PrefixStore("lockstep", self._store)
-            self._group: Any = _dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=AGREE_TIMEOUT_S))
+            self._store: Any = open_store(host, port, rank, size, join_timeout_s)
+            self._group: Any = join_gloo(self._store, "lockstep", rank, size, AGREE_TIMEOUT_S)
         except RuntimeError as error:
             raise RankGroupError(f"rank {rank} of {size} cannot join the group at {host}:{port}: {error}") from error
 
@@ -38,8 +34,8 @@ class GlooRankGroup:
         """As RankGroup has it."""
         if self._group is None:
             raise RankGroupError(f"rank {self.rank} has left the group")
-        options: Any = _dist.AllreduceOptions()
-        options.reduceOp = _dist.ReduceOp.MAX
+        options: Any = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX
         tensor = torch.tensor(values, dtype=torch.int64)
         try:
             self._group.allreduce([tensor], options).wait()

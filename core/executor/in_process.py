@@ -23,6 +23,7 @@ from core.model.device import free_memory_bytes, give_back_memory
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
+from core.model.tensor_group import TensorGroup
 from core.model.threads import use_available_cpus
 
 logger = logging.getLogger(__name__)
@@ -49,10 +50,16 @@ class InProcessExecutor:
         self._model_thread = ThreadPoolExecutor(1, "model", initializer=use_available_cpus)
 
     @classmethod
-    def load(cls, config: ModelConfig, profile_dir: Path | None = None) -> "InProcessExecutor":
-        """Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files."""
+    def load(
+        cls, config: ModelConfig, profile_dir: Path | None = None, group: TensorGroup | None = None
+    ) -> "InProcessExecutor":
+        """``group``: the ranks that share the model, if this is one of several.
+
+        Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files.
+        """
         use_available_cpus(config.num_cores_here)
-        return cls(functools.partial(load_model, config), Profiler(profile_dir), config.num_cores_here)
+        profiler = Profiler(profile_dir, f"-rank{group.rank}" if group else "")
+        return cls(functools.partial(load_model, config, group=group), profiler, config.num_cores_here)
 
     @property
     def model_info(self) -> ModelInfo:

@@ -19,9 +19,13 @@ _PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
 class Profiler:
-    """Records one profile at a time into ``folder``, which is made when needed; None: profiling is not allowed."""
+    """Records one profile at a time into ``folder``, which is made when needed; None: profiling is not allowed.
 
-    def __init__(self, folder: Path | None) -> None:
+    ``suffix``: of the files' names, to tell ranks apart.
+    """
+
+    def __init__(self, folder: Path | None, suffix: str = "") -> None:
+        self._suffix = suffix
         self._folder = folder
         if folder is not None:
             _import_what_a_profile_needs()
@@ -38,7 +42,8 @@ class Profiler:
             raise ValueError(f"prefix must be {allowed}, got {prefix[:101]!r}")
         _check("delay_iterations", num_skipped, 0, MAX_SKIPPED)
         _check("max_iterations", MAX_STEPS if max_steps is None else max_steps, 1, MAX_STEPS)
-        name = f"{prefix or 'profile'}-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 10**9:09}.trace.json"
+        moment = f"{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 10**9:09}"
+        name = f"{prefix or 'profile'}-{moment}{self._suffix}.trace.json"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._recording = _Recording(self._folder / name, num_skipped, max_steps or MAX_STEPS)
         logger.info("profiling, to %s", self._recording.path)

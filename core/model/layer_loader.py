@@ -7,13 +7,16 @@ from torch import Tensor
 
 from core.model.linear import Linear, make_linear
 from core.model.lora.adapters import Adapters
+from core.model.sharding import is_summed
+from core.model.tensor_group import GatheredLinear, SummedLinear, own_rows
 from core.model.weight_source import WeightSource
 
 
 class LayerLoader:
     """Every method raises ModelLoadError for a tensor that is missing or has the wrong shape.
 
-    ``adapters`` get to know every linear layer, and may add to what it gives.
+    ``adapters`` get to know every linear layer, and may add to what it gives. Of a rank's part of a model, the layers
+    join their results with the other ranks' by themselves.
     """
 
     def __init__(
@@ -29,11 +32,27 @@ class LayerLoader:
         weights = [self.source.dense(f"{name}.weight", (size, in_size)) for name, size in out_sizes.items()]
         has_bias = any(f"{name}.bias" in self.source for name in out_sizes)
         biases = [self.source.dense(f"{name}.bias", (size,)) for name, size in out_sizes.items() if has_bias]
-        layer = make_linear(self._place(weights), self._place(biases) if has_bias else None)
-        return self._adapters.adapt(layer, out_sizes, in_size, self.device, self.dtype) if self._adapters else layer
+        group = self.source.group
+        if group is None or not any(map(is_summed, out_sizes)):
+            return self._adapt(self._make(weights, biases), out_sizes, in_size)
+        part = self._adapt(self._make(weights, [] if group.rank else biases), out_sizes, in_size)
+        return SummedLinear(part, group)
+
+    def head(self, name: str, vocab_size: int, in_size: int) -> Linear:
+        """The logits' layer. Of several ranks each computes its part of the vocabulary, and all get the whole."""
+        weight, group = self.source.dense(f"{name}.weight", (vocab_size, in_size)), self.source.group
+        if group is None:
+            return self._adapt(self._make([weight]), {name: vocab_size}, in_size)
+        return GatheredLinear(self._make([own_rows(weight, group)]), group, vocab_size)
 
     def vector(self, name: str, size: int) -> Tensor:
         return self._place([self.source.dense(name, (size,))])
+
+    def _adapt(self, layer: Linear, out_sizes: Mapping[str, int], in_size: int) -> Linear:
+        return self._adapters.adapt(layer, out_sizes, in_size, self.device, self.dtype) if self._adapters else layer
+
+    def _make(self, weights: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> Linear:
+        return make_linear(self._place(weights), self._place(biases) if biases else None)
 
     def _place(self, parts: Sequence[Tensor]) -> Tensor:
         whole = torch.cat(list(parts)) if len(parts) > 1 else parts[0]

@@ -29,7 +29,7 @@ class Llama:
         self._layers = [_Layer(index, a, loader) for index in logged_layers(a.num_layers)]
         self._norm = _Norm("model.norm", a, loader)
         head = _HEAD if f"{_HEAD}.weight" in source else _EMBEDDING
-        self._head = loader.linear({head: a.vocab_size}, a.hidden_size)
+        self._head = loader.head(head, a.vocab_size, a.hidden_size)
         self._frequencies = _load_frequencies(source).to(self.device)
         source.check_all_taken()
         self.num_weight_bytes = loader.num_bytes

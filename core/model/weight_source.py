@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from core.model.architecture import Architecture
+from core.model.tensor_group import TensorGroup
 
 RowTable = Callable[[Tensor], Tensor]
 """Maps ids int64 [n] to float32 rows [n, columns]."""
@@ -37,6 +38,9 @@ class WeightSource:
     Raises ModelLoadError for an architecture whose numbers do not fit together.
     """
 
+    group: TensorGroup | None = None
+    """The ranks that share the model, if the tensors are those of one of them."""
+
     def __init__(self, path: Path, architecture: Architecture, tensors: Mapping[str, StoredTensor]) -> None:
         _check(path, architecture)
         self.architecture = architecture
@@ -57,6 +61,15 @@ class WeightSource:
     def row_table(self, name: str, shape: tuple[int, ...]) -> RowTable:
         """Row lookup in the tensor. Raises ModelLoadError as ``dense`` does."""
         return self._take(name, shape).row_table()
+
+    def mapped(
+        self, architecture: Architecture, part: Callable[[str, StoredTensor], StoredTensor], group: TensorGroup
+    ) -> "WeightSource":
+        """Of the tensors that ``part`` makes of these, by their names: what one rank of ``group`` has of them."""
+        tensors = {name: part(name, stored) for name, stored in self._tensors.items()}
+        source = WeightSource(self._path, architecture, tensors)
+        source.group = group
+        return source
 
     def check_all_taken(self) -> None:
         """A tensor the model code does not know means that its results would be wrong: ModelLoadError."""

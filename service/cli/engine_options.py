@@ -50,6 +50,21 @@ _ENGINE_OPTIONS = [
         help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
     ),
     click.option("--device", default="cpu", metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N."),
+    click.option(
+        "--tensor-parallel-size",
+        type=_AT_LEAST_ONE,
+        default=1,
+        help="Processes that share the model, each with a part of every layer; on cuda each has a GPU.",
+    ),
+    click.option(
+        "--nnodes", type=_AT_LEAST_ONE, help="Hosts that share the model. Default: what started them says, or 1."
+    ),
+    click.option("--master-addr", metavar="HOST", help="Of host 0, which listens there. Default: as with --nnodes."),
+    click.option(
+        "--master-port",
+        type=click.IntRange(1, 65535),
+        help="Its port, plus the data-parallel rank. Default: as with --nnodes, or 29501.",
+    ),
     click.option("--seed", type=int, default=0, help="Mixed into the draws of requests that bring no seed."),
     click.option(
         "--profile-dir",
@@ -66,6 +81,8 @@ _ENGINE_OPTIONS = [
         "--kv-events-replay-endpoint", metavar="ENDPOINT", help="Where subscribers may ask for what they missed."
     ),
 ]
+FLAGS_OF_VLLM_TOO = ("tensor_parallel_size", "nnodes", "master_addr", "master_port")
+"""By parameter name; whose engine it is, they mean the same."""
 CORE_KEYS = (
     "model",
     "handshake-address",
@@ -92,6 +109,11 @@ CORE_KEYS = (
     "dtype",
     "quantization",
     "device",
+    "tensor-parallel-size",
+    "nnodes",
+    "node-rank",
+    "master-addr",
+    "master-port",
     "seed",
     "profile-dir",
     "kv-events-endpoint",

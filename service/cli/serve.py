@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from core.wire.version import WireVersion
 from service.cli.configurable import configurable, key_of
-from service.cli.engine_options import engine_options, spelled
+from service.cli.engine_options import FLAGS_OF_VLLM_TOO, engine_options, spelled
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_for_core, resolve_or_fail
 from service.cli.vllm_options import CORE_OUTLASTS_DRAIN_S, VllmSettings, vllm_options
@@ -46,9 +46,10 @@ def serve(
             command = core_command(files.path, settings, engine_flags)
             core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
         else:
+            shared = {name: engine_flags.pop(name) for name in FLAGS_OF_VLLM_TOO}
             _refuse(["tensor_ipc", *engine_flags], "a flag of our own engine; give vLLM's own after --")
             files = resolve_or_fail(model)
-            core = vllm.core_config(files.path, settings)
+            core = vllm.core_config(files.path, settings, tuple(spelled(shared)))
         config = settings.config_for(files, core)
     sys.exit(run(config))
 

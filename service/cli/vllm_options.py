@@ -53,26 +53,27 @@ class VllmSettings:
         if not self.handshake_address.startswith("tcp://"):
             raise ValueError(f"handshake_address must be tcp://HOST:PORT for vLLM, got {self.handshake_address!r}")
 
-    def core_config(self, model: Path, settings: GatewaySettings) -> CoreConfig:
-        """Of cores that one child brings up. Raises ValueError."""
+    def core_config(self, model: Path, settings: GatewaySettings, flags: tuple[str, ...] = ()) -> CoreConfig:
+        """Of cores that one child brings up; ``flags`` of ours that are vLLM's too. Raises ValueError."""
         return settings.core_config(
-            command=(sys.executable, "-P", "-m", "service.vllm_engine", *self._flags(model, settings)),
+            command=(sys.executable, "-P", "-m", "service.vllm_engine", *self._flags(model, settings, flags)),
             handshake_address=self.handshake_address,
             terminate_grace_s=_TERMINATE_GRACE_S + _FORCE_S,
         )
 
-    def _flags(self, model: Path, settings: GatewaySettings) -> Iterator[str]:
+    def _flags(self, model: Path, settings: GatewaySettings, flags: tuple[str, ...]) -> Iterator[str]:
         yield from (f"--engine-python={self.python}", f"--model={model}")
         yield f"--terminate-grace-s={_TERMINATE_GRACE_S:g}"
         yield from (f"--log-level={settings.log_level}", f"--log-format={settings.log_format}")
-        yield from (f"--engine-option={word}" for word in self._engine_options(settings))
+        yield from (f"--engine-option={word}" for word in self._engine_options(settings, flags))
 
-    def _engine_options(self, settings: GatewaySettings) -> Iterator[str]:
+    def _engine_options(self, settings: GatewaySettings, flags: tuple[str, ...]) -> Iterator[str]:
         """What is given by hand comes last, so that it counts."""
         yield f"--data-parallel-size={settings.core.data_parallel_size}"
         yield f"--shutdown-timeout={math.ceil(settings.limits.drain_timeout_s + CORE_OUTLASTS_DRAIN_S)}"
         if settings.max_model_len is not None:
             yield f"--max-model-len={settings.max_model_len}"
+        yield from flags
         yield from self.arguments
 
 

@@ -35,6 +35,7 @@ def test_serve_has_every_option_of_the_engine() -> None:
         "wire-version",
         "survive-frontend",
         "tensor-ipc-fd",
+        "node-rank",
     }
     of_the_gateway |= {key for key in options_of(core.cli.command) if key.startswith("data-parallel")}
     assert options_of(core.cli.command).keys() - options_of(serve).keys() == of_the_gateway
