@@ -1,0 +1,130 @@
+"""A model that several ranks share gives the logits of the whole one, the same bits on each."""
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from core.config import ModelConfig
+from core.executor.orders import Meeting
+from core.executor.tensor_group import DistributedTensorGroup
+from core.model.registry import load_model
+from core.model.sharding import Shard, share
+from core.model.weight_source import ModelLoadError
+from tests.core.model.forward import logits_of
+from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel, random_tokens
+
+PROMPT = random_tokens(40, TINY.vocab_size)
+SMOLLM2 = replace(TINY, hidden_size=72, num_heads=9, num_kv_heads=3, head_size=8)
+ONE_KV_HEAD = replace(TINY, num_kv_heads=1)
+
+
+def on_each_rank(size: int, call: Callable[[DistributedTensorGroup], Any]) -> list[Any]:
+    """What ``call`` gives on ranks that are threads of this process."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    meeting = Meeting("127.0.0.1", listener.getsockname()[1], size)
+    store_fd = listener.detach()
+
+    def run(rank: int) -> Any:
+        return call(DistributedTensorGroup(meeting, rank, torch.device("cpu"), store_fd if rank == 0 else None))
+
+    with ThreadPoolExecutor(size) as threads:
+        return list(threads.map(run, range(size)))
+
+
+def shared_logits(path: Path, size: int, dtype: str = "auto") -> list[Tensor]:
+    config = ModelConfig(path=path, dtype=dtype)
+    return on_each_rank(size, lambda group: logits_of(load_model(config, group), PROMPT))
+
+
+@pytest.mark.parametrize(("total", "size"), [(9, 2), (3, 2), (8, 4), (1536, 7), (5, 5), (2, 3)])
+def test_shares_are_the_whole_in_order(total: int, size: int) -> None:
+    """And as even as can be."""
+    shares = [share(total, rank, size) for rank in range(size)]
+    assert [place for part in shares for place in part] == list(range(total))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "size", "expected"),
+    [
+        (9, 3, 2, [(range(6), range(2)), (range(6, 9), range(2, 3))]),
+        (9, 3, 3, [(range(3), range(1)), (range(3, 6), range(1, 2)), (range(6, 9), range(2, 3))]),
+        (4, 1, 2, [(range(2), range(1)), (range(2, 4), range(1))]),
+        (4, 2, 3, [(range(1), range(1)), (range(1, 2), range(1)), (range(2, 4), range(1, 2))]),
+        (6, 2, 2, [(range(3), range(1)), (range(3, 6), range(1, 2))]),
+    ],
+    ids=["uneven", "even", "one-kv-head", "replicated-unevenly", "groups"],
+)
+def test_query_heads_are_where_their_key_value_head_is(
+    heads: int, kv_heads: int, size: int, expected: list[tuple[range, range]]
+) -> None:
+    """Each query head on one rank; a key-value head on several only if there are fewer of them than ranks."""
+    architecture = replace(TINY, num_heads=heads, num_kv_heads=kv_heads)
+    shards = [Shard.of(architecture, rank, size) for rank in range(size)]
+    assert [(shard.heads, shard.kv_heads) for shard in shards] == expected
+
+
+def test_more_ranks_than_heads_are_refused() -> None:
+    """With both numbers."""
+    with pytest.raises(ValueError, match="tensor_parallel_size must be at most 4, the model's heads, got 5"):
+        Shard.of(TINY, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("tiny", "size"),
+    [
+        (TinyModel(TINY), 2),
+        (TinyModel(SMOLLM2), 2),
+        (TinyModel(ONE_KV_HEAD, has_head=True), 3),
+        (TinyModel(replace(TINY_QWEN2, vocab_size=161, intermediate_size=97)), 2),
+    ],
+    ids=["even", "uneven-heads", "replicated-kv-head", "biases-and-odd-sizes"],
+)
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_logits_are_those_of_the_whole_model(tmp_path: Path, tiny: TinyModel, size: int, kind: str) -> None:
+    """And every rank has the same bits of them: what each draws is what all draw."""
+    if kind == "safetensors":
+        tiny.write_safetensors(tmp_path)
+    else:
+        tiny.write_gguf(tmp_path / "tiny.gguf")
+    whole = logits_of(load_model(ModelConfig(path=tmp_path)), PROMPT)
+    first, *others = shared_logits(tmp_path, size)
+    torch.testing.assert_close(first, whole, atol=2e-3, rtol=0)
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(tmp_path: Path, dtype: str) -> None:
+    """Sums of halves are near, and still the same on all ranks."""
+    TinyModel(TINY).write_safetensors(tmp_path)
+    whole = logits_of(load_model(ModelConfig(path=tmp_path, dtype=dtype)), PROMPT)
+    first, second = shared_logits(tmp_path, 2, dtype)
+    assert torch.nn.functional.cosine_similarity(first, whole).min() > 0.98
+    assert torch.equal(first, second)
+
+
+def test_each_rank_holds_its_part(tmp_path: Path) -> None:
+    """Weights and architecture; together the linears and the head are there once, but for what pads the head."""
+    TinyModel(SMOLLM2).write_safetensors(tmp_path)
+    whole = load_model(ModelConfig(path=tmp_path))
+    models = on_each_rank(2, lambda group: load_model(ModelConfig(path=tmp_path), group))
+    assert [(model.architecture.num_heads, model.architecture.kv_size) for model in models] == [(6, 16), (3, 8)]
+    norms = (2 * SMOLLM2.num_layers + 1) * SMOLLM2.hidden_size * 4
+    assert sum(model.num_weight_bytes for model in models) == whole.num_weight_bytes + norms
+
+
+def test_a_tensor_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
+    """A part of it would fit by chance."""
+    tiny = TinyModel(TINY)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    tiny.weights[name] = torch.zeros(TINY.hidden_size, TINY.query_size + 1)
+    tiny.write_safetensors(tmp_path)
+    with pytest.raises(ModelLoadError, match=rf"{name} has shape \[64, 65\], expected \[64, 32\]"):
+        on_each_rank(2, lambda group: load_model(ModelConfig(path=tmp_path), group))
