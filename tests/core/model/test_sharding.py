@@ -40,7 +40,7 @@ def on_each_rank(size: int, call: Callable[[DistributedTensorGroup], Any]) -> li
 
 def shared_logits(path: Path, size: int, dtype: str = "auto") -> list[Tensor]:
     config = ModelConfig(path=path, dtype=dtype)
-    return on_each_rank(size, lambda group: logits_of(load_model(config, group), PROMPT))
+    return on_each_rank(size, lambda group: logits_of(load_model(config, group=group), PROMPT))
 
 
 @pytest.mark.parametrize(("total", "size"), [(9, 2), (3, 2), (8, 4), (1536, 7), (5, 5), (2, 3)])
@@ -114,7 +114,7 @@ def test_each_rank_holds_its_part(tmp_path: Path) -> None:
     """Weights and architecture; together the linears and the head are there once, but for what pads the head."""
     TinyModel(SMOLLM2).write_safetensors(tmp_path)
     whole = load_model(ModelConfig(path=tmp_path))
-    models = on_each_rank(2, lambda group: load_model(ModelConfig(path=tmp_path), group))
+    models = on_each_rank(2, lambda group: load_model(ModelConfig(path=tmp_path), group=group))
     assert [(model.architecture.num_heads, model.architecture.kv_size) for model in models] == [(6, 16), (3, 8)]
     norms = (2 * SMOLLM2.num_layers + 1) * SMOLLM2.hidden_size * 4
     assert sum(model.num_weight_bytes for model in models) == whole.num_weight_bytes + norms
@@ -127,4 +127,4 @@ def test_a_tensor_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
     tiny.weights[name] = torch.zeros(TINY.hidden_size, TINY.query_size + 1)
     tiny.write_safetensors(tmp_path)
     with pytest.raises(ModelLoadError, match=rf"{name} has shape \[64, 65\], expected \[64, 32\]"):
-        on_each_rank(2, lambda group: load_model(ModelConfig(path=tmp_path), group))
+        on_each_rank(2, lambda group: load_model(ModelConfig(path=tmp_path), group=group))
