@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats
+from core.wire.tensor import Tensor
 from service.listener import MAX_RECEIVE_BYTES
 from service.server import GatewayServer
 from service.services import INFERENCE
@@ -351,11 +352,35 @@ async def test_message_sizes(inference: InferenceServiceStub, core: FakeCore) ->
 
 
 async def test_not_built_says_so(inference: InferenceServiceStub) -> None:
-    """Embed and GenerateMultiplexed are UNIMPLEMENTED, in words and with ErrorInfo."""
-    for call in (inference.Embed(pb.EmbedRequest(text="hi")), inference.GenerateMultiplexed().read()):
-        error = await error_of(call)
-        assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
-        assert "not built yet" in error.message
+    """GenerateMultiplexed is UNIMPLEMENTED, in words and with ErrorInfo."""
+    error = await error_of(inference.GenerateMultiplexed().read())
+    assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
+    assert "not built yet" in error.message
+
+
+async def test_embed_asks_the_core_whether_it_can_and_only_once(
+    inference: InferenceServiceStub, core: FakeCore
+) -> None:
+    """Then each text is one request under the task that vLLM calls embed."""
+    first = inference.Embed(pb.EmbedRequest(text="hi", dimensions=2))
+    asked = await core.receive_call()
+    assert asked.method == "get_supported_tasks"
+    core.answer(asked, ["embed"])
+    for call in (first, inference.Embed(pb.EmbedRequest(text="hi", dimensions=2))):
+        request = await core.receive_add()
+        assert (request.sampling_params, request.pooling_params) == (None, [None, 2, None, None, "embed"])
+        vector = Tensor(np.array([0.5, 0.25], np.float32))
+        core.emit(EngineCoreOutput(request.request_id, [], pooling_output=vector, finish_reason=FinishReason.STOP))
+        response = await call
+        assert (list(response.embedding), response.num_prompt_tokens) == ([0.5, 0.25], 2)
+
+
+async def test_embed_where_the_model_cannot(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """UNIMPLEMENTED, and the core gets no request."""
+    call = inference.Embed(pb.EmbedRequest(text="hi"))
+    core.answer(await core.receive_call(), ["generate"])
+    error = await error_of(call)
+    assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "MODEL_CANNOT_EMBED")
 
 
 async def test_tokenize_and_detokenize(inference: InferenceServiceStub) -> None:
