@@ -8,12 +8,13 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from core.executor.fake import FakeExecutor
+from core.executor.fake import FAKE_MODEL, FakeExecutor
 from tests.core.builders import add, expected_tokens, flatten, make_engine, step
 
 
@@ -23,12 +24,14 @@ class RandomTraffic(RuleBasedStateMachine):
     prompts: dict[str, Sequence[int]]
     async_scheduling = False
     runs_late = False
+    kv_windows: tuple[int | None, ...] = (None,)
 
     def __init__(self) -> None:
         super().__init__()
-        self.executor = FakeExecutor(on_step=self.abort_in_step, runs_late=self.runs_late)
+        model = msgspec.structs.replace(FAKE_MODEL, kv_windows=self.kv_windows)
+        self.executor = FakeExecutor(model, on_step=self.abort_in_step, runs_late=self.runs_late)
         self.engine = make_engine(
-            num_blocks=9,
+            num_blocks=8 * len(self.kv_windows) + 1,
             max_num_seqs=4,
             max_num_batched_tokens=7,
             max_model_len=32,
@@ -123,6 +126,22 @@ class RandomTrafficLate(RandomTraffic):
     runs_late = True
 
 
+class RandomTrafficWindows(RandomTraffic):
+    """Layers of three kinds: some tokens are seen by all of them, some by two, some by one."""
+
+    kv_windows = (None, 6, 3)
+
+
+class RandomTrafficWindowsLate(RandomTrafficLate):
+    kv_windows = (None, 6, 3)
+
+
+class RandomTrafficOneWindow(RandomTrafficEarly):
+    """Nobody sees far: a request never holds all its blocks."""
+
+    kv_windows = (5,)
+
+
 SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestRandomTraffic = RandomTraffic.TestCase
 TestRandomTraffic.settings = SETTINGS
@@ -130,6 +149,12 @@ TestRandomTrafficEarly = RandomTrafficEarly.TestCase
 TestRandomTrafficEarly.settings = SETTINGS
 TestRandomTrafficLate = RandomTrafficLate.TestCase
 TestRandomTrafficLate.settings = SETTINGS
+TestRandomTrafficWindows = RandomTrafficWindows.TestCase
+TestRandomTrafficWindows.settings = SETTINGS
+TestRandomTrafficWindowsLate = RandomTrafficWindowsLate.TestCase
+TestRandomTrafficWindowsLate.settings = SETTINGS
+TestRandomTrafficOneWindow = RandomTrafficOneWindow.TestCase
+TestRandomTrafficOneWindow.settings = SETTINGS
 
 
 @pytest.mark.parametrize(
