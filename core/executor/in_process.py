@@ -20,6 +20,7 @@ from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, 
 from core.executor.profiler import Profiler
 from core.executor.worker_calls import call_worker
 from core.model.device import free_memory_bytes, give_back_memory
+from core.model.kv_layout import KVLayout
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
@@ -153,10 +154,12 @@ class InProcessExecutor:
 
 def _describe(model: Model) -> ModelInfo:
     architecture = model.architecture
+    layout = KVLayout(architecture.windows, architecture.max_model_len)
     return ModelInfo(
         max_model_len=architecture.max_model_len,
         vocab_size=architecture.vocab_size,
         dtype=str(model.dtype).removeprefix("torch."),
-        kv_bytes_per_token=2 * architecture.num_layers * architecture.kv_size * model.dtype.itemsize,
+        kv_bytes_per_token=2 * layout.group_size * architecture.kv_size * model.dtype.itemsize,
         hidden_size=architecture.hidden_size,
+        kv_windows=layout.windows,
     )

@@ -25,23 +25,25 @@ class _Sight(NamedTuple):
 class AttentionGroup:
     """Requests that attend in one call, because they have equally many new tokens and not too different contexts.
 
-    ``block_tables`` [requests, blocks], padded with the null block; ``positions`` [requests, new tokens].
+    ``block_tables``, for each group of layers, [requests, blocks], padded with the null block. ``positions``
+    [requests, new tokens].
     """
 
-    def __init__(self, cache: PagedKVCache, block_tables: IntArray, positions: IntArray) -> None:
-        block_size = cache.block_size
-        self._context_lens: IntArray = positions[:, -1:] + 1
-        self._places: IntArray = np.arange(self._context_lens.max())
-        self._slots = block_tables[:, self._places // block_size] * block_size + self._places % block_size
-        self._positions = positions
+    def __init__(self, cache: PagedKVCache, block_tables: Sequence[IntArray], positions: IntArray) -> None:
         self._cache = cache
-        self._sights: dict[int | None, _Sight] = {}
+        self._block_tables = block_tables
+        self._positions = positions
+        self._rows: IntArray = np.arange(len(positions))[:, None]
+        self._sights: dict[tuple[int, int | None], _Sight] = {}
+        self._masks: dict[int | None, Tensor] = {}
         self.num_tokens = positions.size
-        self.new_slots: IntArray = np.take_along_axis(self._slots, positions, 1).ravel()
+        self.new_slots = [self._slots(table, positions).ravel() for table in block_tables]
+        """For each group of layers, where the new tokens go."""
 
     def attend(self, layer: int, query: Tensor, rule: AttentionRule) -> Tensor:
         """[tokens, heads * head_size] for ``query`` [tokens, heads, head_size]."""
-        slots, mask = self._sights.get(rule.window) or self._look(rule.window)
+        layer_group = self._cache.layout.groups[layer]
+        slots, mask = self._sights.get((layer_group, rule.window)) or self._look(layer_group, rule.window)
         key, value = (kept.transpose(1, 2) for kept in self._cache.gather(layer, slots))
         by_request = query.view(mask.shape[0], -1, *query.shape[1:]).transpose(1, 2)
         if rule.softcap is None:
@@ -52,20 +54,41 @@ class AttentionGroup:
             attended = _attend_capped(by_request, key, value, mask, rule.scale, rule.softcap)
         return attended.transpose(1, 2).reshape(self.num_tokens, -1)
 
-    def _look(self, window: int | None) -> _Sight:
-        """Made once a step; the layers of one window share it."""
-        oldest = 0 if window is None else max(0, int(self._positions.min()) - window + 1)
-        places, positions = self._places[oldest:], self._positions[:, None, :, None]
+    def _look(self, layer_group: int, window: int | None) -> _Sight:
+        """Made once a step: the layers of a group have the same window."""
+        places = self._places(window)
+        context_lens = self._positions[:, -1:] + 1
         # Blocks hold what their last owner left there, perhaps NaN, which no mask would stop.
-        slots = np.where(places < self._context_lens, self._slots[:, oldest:], NULL_SLOT)
+        kept = self._slots(self._block_tables[layer_group], np.minimum(places, context_lens - 1))
+        slots = torch.from_numpy(np.where(places < context_lens, kept, NULL_SLOT)).to(self._cache.device)
+        if (mask := self._masks.get(window)) is None:
+            self._masks[window] = mask = self._make_mask(places, window)
+        self._sights[layer_group, window] = sight = _Sight(slots, mask)
+        return sight
+
+    def _places(self, window: int | None) -> IntArray:
+        """The positions that each request's new tokens see, and more: [requests, places]; [1, places] of a whole one.
+
+        What lies before a request's window may be another's by now, so that none of it is looked at.
+        """
+        if window is None:
+            return np.arange(self._positions[:, -1].max() + 1)[None]
+        oldest = np.maximum(self._positions[:, :1] - window + 1, 0)
+        return oldest + np.arange((self._positions[:, -1:] - oldest).max() + 1)
+
+    def _make_mask(self, places: IntArray, window: int | None) -> Tensor:
+        places, positions = places[:, None, None], self._positions[:, None, :, None]
         hidden = places > positions
         if window is not None:
             hidden |= places <= positions - window
         device = self._cache.device
         mask = torch.zeros(hidden.shape, dtype=self._cache.dtype, device=device)
-        mask.masked_fill_(torch.from_numpy(hidden).to(device), -torch.inf)
-        self._sights[window] = sight = _Sight(torch.from_numpy(slots).to(device), mask)
-        return sight
+        return mask.masked_fill_(torch.from_numpy(hidden).to(device), -torch.inf)
+
+    def _slots(self, block_table: IntArray, positions: IntArray) -> IntArray:
+        """Where the requests' tokens at ``positions`` [requests, any] are."""
+        block_size = self._cache.block_size
+        return block_table[self._rows, positions // block_size] * block_size + positions % block_size
 
 
 def _attend_capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, softcap: float) -> Tensor:
@@ -83,10 +106,11 @@ class PagedAttention:
         self._cache = cache
         self._groups = groups
         self._sizes = [group.num_tokens for group in groups]
-        self._new_slots = torch.from_numpy(np.concatenate([group.new_slots for group in groups])).to(cache.device)
+        by_group = zip(*(group.new_slots for group in groups), strict=True)
+        self._new_slots = [torch.from_numpy(np.concatenate(slots)).to(cache.device) for slots in by_group]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, rule: AttentionRule) -> Tensor:
-        self._cache.write(layer, self._new_slots, key, value)
+        self._cache.write(layer, self._new_slots[self._cache.layout.groups[layer]], key, value)
         parts = torch.split(query, self._sizes)
         attended = [group.attend(layer, part, rule) for group, part in zip(self._groups, parts, strict=True)]
         return torch.cat(attended) if len(attended) > 1 else attended[0]

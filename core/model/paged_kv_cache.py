@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from core.model.architecture import ModelShape
+from core.model.kv_layout import KVLayout
 
 NULL_SLOT = 0
 """First slot of the null block. Never written, so it stays zero: what padding points at."""
@@ -13,13 +14,16 @@ NULL_SLOT = 0
 class PagedKVCache:
     """Per layer, keys and values [slots, kv_heads, head_size]; slot = block id * ``block_size`` + place in the block.
 
-    A token's heads lie together, so that one copy of a row gathers or writes a token.
+    A token's heads lie together, so that one copy of a row gathers or writes a token. The layers at one place of their
+    groups share their memory: a block belongs to one group at a time.
     """
 
     def __init__(
         self, architecture: ModelShape, num_blocks: int, block_size: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        shape = (2, architecture.num_layers, num_blocks * block_size, architecture.num_kv_heads, architecture.head_size)
+        self.layout = KVLayout(architecture.windows, architecture.max_model_len)
+        heads = (architecture.num_kv_heads, architecture.head_size)
+        shape = (2, self.layout.group_size, num_blocks * block_size, *heads)
         self.block_size, self.device, self.dtype = block_size, device, dtype
         self._keys, self._values = _zeros(shape, device, dtype)
 
@@ -30,14 +34,15 @@ class PagedKVCache:
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Put ``key`` and ``value`` [tokens, kv_heads, head_size] where ``slots`` [tokens] says."""
-        self._keys[layer].index_copy_(0, slots, key)
-        self._values[layer].index_copy_(0, slots, value)
+        place = self.layout.places[layer]
+        self._keys[place].index_copy_(0, slots, key)
+        self._values[place].index_copy_(0, slots, value)
 
     def gather(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Copies [*slots.shape, kv_heads, head_size] of the keys and values in ``slots``."""
-        flat = slots.flatten()
-        key = self._keys[layer].index_select(0, flat)
-        value = self._values[layer].index_select(0, flat)
+        place, flat = self.layout.places[layer], slots.flatten()
+        key = self._keys[place].index_select(0, flat)
+        value = self._values[place].index_select(0, flat)
         return key.unflatten(0, slots.shape), value.unflatten(0, slots.shape)
 
 

@@ -70,12 +70,13 @@ class StepBatch:
 
 def _make_group(spans: Sequence[Span], cache: PagedKVCache) -> AttentionGroup:
     positions = np.array([span.start for span in spans])[:, None] + np.arange(spans[0].num_tokens)
-    return AttentionGroup(cache, _pad_block_tables(spans, cache.block_size), positions)
+    num_blocks = [-(-span.stop // cache.block_size) for span in spans]
+    tables = [_pad_block_tables(spans, num_blocks, group) for group in range(len(cache.layout.windows))]
+    return AttentionGroup(cache, tables, positions)
 
 
-def _pad_block_tables(spans: Sequence[Span], block_size: int) -> NDArray[np.int64]:
-    num_blocks = [-(-span.stop // block_size) for span in spans]
+def _pad_block_tables(spans: Sequence[Span], num_blocks: Sequence[int], layer_group: int) -> NDArray[np.int64]:
     tables = np.zeros((len(spans), max(num_blocks)), np.int64)
     for table, span, length in zip(tables, spans, num_blocks, strict=True):
-        table[:length] = span.request.block_tables[0].array[:length]
+        table[:length] = span.request.block_tables[layer_group].array[:length]
     return tables

@@ -62,13 +62,13 @@ def test_prefill_in_chunks_then_decode_beside_others(rule: AttentionRule, stale:
     expected_long, expected_short = attend_densely(*long, rule), attend_densely(*short, rule)
     results: dict[tuple[str, int], Tensor] = {}
     for start, stop in ((0, 6), (6, 9)):
-        group = AttentionGroup(cache, as_array(long_blocks), as_array(list(range(start, stop))))
+        group = AttentionGroup(cache, [as_array(long_blocks)], as_array(list(range(start, stop))))
         part = PagedAttention(cache, [group]).attend(1, *(x[start:stop] for x in long), rule)
         torch.testing.assert_close(part, expected_long[start:stop], atol=1e-5, rtol=1e-5)
-    group = AttentionGroup(cache, as_array(short_blocks), as_array([0]))
+    group = AttentionGroup(cache, [as_array(short_blocks)], as_array([0]))
     PagedAttention(cache, [group]).attend(1, *(x[:1] for x in short), rule)
     for step in range(2):
-        decode = AttentionGroup(cache, as_array(long_blocks, [*short_blocks, 0, 0]), as_array([9 + step], [1 + step]))
+        decode = AttentionGroup(cache, [as_array(long_blocks, [*short_blocks, 0, 0])], as_array([9 + step], [1 + step]))
         new = [torch.stack((a[9 + step], b[1 + step])) for a, b in zip(long, short, strict=True)]
         attended = PagedAttention(cache, [decode]).attend(1, *new, rule)
         results["long", step], results["short", step] = attended
@@ -82,12 +82,12 @@ def test_groups_share_a_batch() -> None:
     cache = make_cache(float("nan"))
     sequences = [random_qkv(length) for length in (5, 7, 4)]
     tables = [[3, 4], [6, 5], [8]]
-    first = AttentionGroup(cache, as_array(tables[0]), as_array([0, 1, 2, 3]))
+    first = AttentionGroup(cache, [as_array(tables[0])], as_array([0, 1, 2, 3]))
     PagedAttention(cache, [first]).attend(0, *(x[:4] for x in sequences[0]), PLAIN)
     groups = [
-        AttentionGroup(cache, as_array(tables[0]), as_array([4])),
-        AttentionGroup(cache, as_array(tables[1]), as_array(list(range(7)))),
-        AttentionGroup(cache, as_array(tables[2]), as_array(list(range(4)))),
+        AttentionGroup(cache, [as_array(tables[0])], as_array([4])),
+        AttentionGroup(cache, [as_array(tables[1])], as_array(list(range(7)))),
+        AttentionGroup(cache, [as_array(tables[2])], as_array(list(range(4)))),
     ]
     new = [torch.cat((a[4:], b, c)) for a, b, c in zip(*sequences, strict=True)]
     attended = PagedAttention(cache, groups).attend(0, *new, PLAIN)
@@ -99,7 +99,7 @@ def test_layers_of_one_step_may_have_other_rules() -> None:
     """Each layer sees by its own; those of one window share what is made for it."""
     sequence = random_qkv(9)
     cache = make_cache(float("nan"))
-    attention = PagedAttention(cache, [AttentionGroup(cache, as_array([7, 3, 5]), as_array(list(range(9))))])
+    attention = PagedAttention(cache, [AttentionGroup(cache, [as_array([7, 3, 5])], as_array(list(range(9))))])
     for layer, rule in enumerate(RULES[:3]):
         expected = attend_densely(*sequence, rule)
         torch.testing.assert_close(attention.attend(layer, *sequence, rule), expected, atol=1e-5, rtol=1e-5)
