@@ -33,7 +33,6 @@ class AttentionGroup:
         self._cache = cache
         self._block_tables = block_tables
         self._positions = positions
-        self._rows: IntArray = np.arange(len(positions))[:, None]
         self._sights: dict[tuple[int, int | None], _Sight] = {}
         self._masks: dict[int | None, Tensor] = {}
         self.num_tokens = positions.size
@@ -59,7 +58,7 @@ class AttentionGroup:
         places = self._places(window)
         context_lens = self._positions[:, -1:] + 1
         # Blocks hold what their last owner left there, perhaps NaN, which no mask would stop.
-        kept = self._slots(self._block_tables[layer_group], np.minimum(places, context_lens - 1))
+        kept = self._slots(self._block_tables[layer_group], np.minimum(places, context_lens.max() - 1))
         slots = torch.from_numpy(np.where(places < context_lens, kept, NULL_SLOT)).to(self._cache.device)
         if (mask := self._masks.get(window)) is None:
             self._masks[window] = mask = self._make_mask(places, window)
@@ -86,9 +85,11 @@ class AttentionGroup:
         return mask.masked_fill_(torch.from_numpy(hidden).to(device), -torch.inf)
 
     def _slots(self, block_table: IntArray, positions: IntArray) -> IntArray:
-        """Where the requests' tokens at ``positions`` [requests, any] are."""
+        """Where the requests' tokens at ``positions``, [requests, any] or [1, any], are."""
         block_size = self._cache.block_size
-        return block_table[self._rows, positions // block_size] * block_size + positions % block_size
+        columns = positions // block_size
+        blocks = block_table[:, columns[0]] if len(columns) == 1 else np.take_along_axis(block_table, columns, 1)
+        return blocks * block_size + positions % block_size
 
 
 def _attend_capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, softcap: float) -> Tensor:
