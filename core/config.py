@@ -23,6 +23,12 @@ class ModelConfig:
     num_cores_here: int = 1
     """Cores that share this host, this one included."""
 
+    def served_len(self, limit: int) -> int:
+        """``max_model_len``, or the model's own ``limit`` without one. Raises ValueError if it is beyond that."""
+        if self.max_model_len is not None and not 1 <= self.max_model_len <= limit:
+            raise ValueError(f"max_model_len must be in [1, {limit}], the model's own limit, got {self.max_model_len}")
+        return self.max_model_len or limit
+
 
 @dataclass(frozen=True)
 class CacheConfig:

@@ -57,6 +57,7 @@ def _loaded_by(statement: str) -> set[str]:
         ("import core.wire.codec, core.wire.messages, core.wire.handshake", {"grpc", "google", "torch"}),
         ("import sluicegate_client", {"torch", "zmq", "core", "service"}),
         ("import service.cli", {"grpc", "torch", "zmq"}),
+        ("import core.executor.in_process, core.embedding.load", {"transformers"}),
     ],
 )
 def test_a_fresh_interpreter_loads_only_what_is_meant(statement: str, absent: set[str]) -> None:

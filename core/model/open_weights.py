@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from core.model.architecture import FAMILIES
 from core.model.gguf_source import open_gguf
-from core.model.safetensors_source import open_safetensors
+from core.model.safetensors_source import open_safetensors, read_json
 from core.model.weight_source import ModelLoadError, WeightSource
 
 
@@ -20,3 +21,11 @@ def open_weights(path: Path) -> WeightSource:
         names = ", ".join(file.name for file in found) or "none"
         raise ModelLoadError(f"{path}: must hold *.safetensors or exactly one .gguf file, found {names}")
     return open_gguf(found[0])
+
+
+def is_left_to_transformers(path: Path) -> bool:
+    """Whether it is a folder of safetensors of a family that is not computed here."""
+    if not (path / "config.json").is_file() or next(path.glob("*.safetensors"), None) is None:
+        return False
+    family = read_json(path / "config.json").get("model_type")
+    return isinstance(family, str) and family not in FAMILIES

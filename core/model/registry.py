@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import torch
+
 from core.config import ModelConfig
 from core.model.device import find_device
 from core.model.dtypes import find_dtype
@@ -10,7 +12,7 @@ from core.model.linear import QUANTIZATIONS
 from core.model.llama import Llama
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
-from core.model.open_weights import open_weights
+from core.model.open_weights import is_left_to_transformers, open_weights
 from core.model.sharding import shard_source
 from core.model.tensor_group import TensorGroup
 
@@ -24,13 +26,24 @@ def load_model(config: ModelConfig, adapters: Adapters | None = None, group: Ten
     """
     _check_choice("quantization", config.quantization, QUANTIZATIONS)
     device, dtype = find_device(config.device), find_dtype(config.dtype)
+    if is_left_to_transformers(config.path):
+        return _load_transformers_model(config, device, dtype, group)
     source = open_weights(config.path)
-    limit = source.architecture.max_model_len
-    if config.max_model_len is not None and not 1 <= config.max_model_len <= limit:
-        raise ValueError(f"max_model_len must be in [1, {limit}], the model's own limit, got {config.max_model_len}")
+    config.served_len(source.architecture.max_model_len)
     if group is not None:
         source = shard_source(source, group)
     return _MODELS[source.architecture.family](LayerLoader(source, device, dtype, adapters))
+
+
+def _load_transformers_model(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: TensorGroup | None
+) -> Model:
+    if group is not None:
+        raise ValueError(f"tensor_parallel_size must be 1 for a family that transformers computes, got {group.size}")
+    # Takes seconds to import, which the families above need not wait for.
+    from core.model.transformers_model import load_transformers_model
+
+    return load_transformers_model(config, device, dtype)
 
 
 def _check_choice(field: str, value: str, allowed: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ _DERIVED_SUFFIX = "rotary_emb.inv_freq"
 def open_safetensors(folder: Path) -> WeightSource:
     """Raises ModelLoadError for a folder that is incomplete or of a family that is not supported."""
     path = folder / "config.json"
-    config = Settings(f"{path}: ", _read_json(path))
+    config = Settings(f"{path}: ", read_json(path))
     architecture = _read_architecture(config)
     tensors = {name: tensor for path in _weight_files(folder) for name, tensor in _open_file(path).items()}
     if not config.values.get("tie_word_embeddings", False) and "lm_head.weight" not in tensors:
@@ -54,7 +54,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if not index.exists():
         return sorted(folder.glob("*.safetensors"))
     try:
-        return [folder / name for name in sorted(set(_read_json(index)["weight_map"].values()))]
+        return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
     except (KeyError, AttributeError, TypeError) as exc:
         raise ModelLoadError(f"{index}: not an index of safetensors files: {exc!r}") from exc
 
@@ -75,7 +75,8 @@ def _open_file(path: Path) -> dict[str, _StoredSafetensor]:
     }
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises ModelLoadError."""
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as exc:

@@ -1,0 +1,195 @@
+"""Whether a model of transformers is one that the paged KV cache serves right, found out by running it.
+
+A list of names would be wrong with the next release, and a model that is served wrongly looks as if it were served. So
+a handful of tokens run through the loaded model, with an attention in which each token sees itself alone:
+
+1. Every layer calls our attention once, with nothing that it would have to honour and does not, and with a mask that
+   is causal, or causal with a window.
+2. Layers and head taken apart give the logits of the model as it is.
+3. Nothing else mixes tokens: a token's queries, keys, values and outputs are the same among other tokens, in another
+   order, and alone. Recurrent layers, convolutions and rotations that depend on the longest text do not pass.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.model.model import AttentionRule
+from core.model.transformers_attention import AttentionCall, CausalMask, Layer, MaskFunction
+from core.model.transformers_parts import ModelParts
+
+_TOLERANCE = {torch.float32: 1e-3}
+_ROUNDED_TOLERANCE = 0.2
+"""Relative to a row's norm. Mixing tokens changes rows by about their norm; rounding may choose another expert."""
+_MEANS_NOTHING = frozenset({"position_ids", "use_cache", "output_attentions", "output_hidden_states"})
+_HONOURED = frozenset({"scaling", "sliding_window", "softcap"})
+
+
+class UnservableError(Exception):
+    """The model cannot be served; the message says why."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What was found: the layers by the modules that call, and the sizes of a token's input and logits."""
+
+    layers: dict[nn.Module, Layer]
+    hidden_size: int
+    vocab_size: int
+
+
+def probe(parts: ModelParts, limit: int, device: torch.device) -> Probed:
+    """``limit``: the longest context to serve, in tokens. Raises UnservableError."""
+    token_ids = torch.arange(3, 3 + _Rows.NUM, device=device)
+    inputs = parts.embed(token_ids)
+    recorder = _Recorder(limit, device)
+    hidden = parts.hidden(inputs, torch.arange(_Rows.NUM, device=device), recorder)
+    layers = recorder.layers()
+    logits = parts.logits(hidden)
+    if not _agree([logits], [parts.whole(token_ids, _Recorder(limit, device))]):
+        raise UnservableError("its layers and its head, taken apart, do not give the logits of the model as it is")
+    _check_tokens_are_apart(parts, _Rows(inputs, limit))
+    return Probed(layers, hidden_size=inputs.shape[1], vocab_size=logits.shape[1])
+
+
+class _Recorder:
+    """Receives the calls of one pass. Each token sees itself alone, so it gets its own value."""
+
+    def __init__(self, limit: int, device: torch.device) -> None:
+        self._limit, self._device = limit, device
+        self.calls: list[AttentionCall] = []
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        self.calls.append(call)
+        groups, left = divmod(call.query.shape[1], call.key.shape[1])
+        if left or call.key.shape[:3] != call.value.shape[:3] or call.query.shape[-1] != call.key.shape[-1]:
+            shapes = ", ".join(str(list(part.shape)) for part in (call.query, call.key, call.value))
+            raise UnservableError(f"queries, keys and values have shapes that do not belong together: {shapes}")
+        return call.value.repeat_interleave(groups, 1).transpose(1, 2).contiguous()
+
+    def mask(self, sees: MaskFunction, padding: Tensor | None) -> CausalMask:
+        if padding is not None:
+            raise UnservableError("it brings a padding mask of its own")
+        return CausalMask(_window(sees, self._limit, self._device))
+
+    def layers(self) -> dict[nn.Module, Layer]:
+        if not self.calls:
+            raise UnservableError("its attention does not go through transformers' attention interface")
+        layers: dict[nn.Module, Layer] = {}
+        for call in self.calls:
+            if call.module in layers:
+                raise UnservableError(f"{type(call.module).__name__} attends more than once for a token")
+            layers[call.module] = _layer(len(layers), call, self._limit)
+        sizes = {(layer.num_kv_heads, layer.head_size) for layer in layers.values()}
+        if len(sizes) > 1:
+            raise UnservableError(f"its layers differ in key-value heads and head size: {sorted(sizes)}")
+        return layers
+
+    def rows(self, hidden: Tensor) -> list[Tensor]:
+        """[tokens, …] of all that was computed of each token."""
+        parts = [part for call in self.calls for part in (call.query, call.key, call.value)]
+        return [hidden, *(part[0].transpose(0, 1).flatten(1) for part in parts)]
+
+
+def _layer(index: int, call: AttentionCall, limit: int) -> Layer:
+    if not isinstance(call.mask, CausalMask):
+        raise UnservableError("it does not take its masks from transformers' mask interface, or changes them")
+    _check_arguments(call.arguments, call.mask.window, limit)
+    key_size, value_size = call.key.shape[-1], call.value.shape[-1]
+    scale = call.arguments.get("scaling") or key_size**-0.5
+    rule = AttentionRule(scale, call.mask.window, call.arguments.get("softcap"))
+    return Layer(index, rule, call.key.shape[1], max(key_size, value_size), value_size)
+
+
+def _check_arguments(arguments: Mapping[str, Any], window: int | None, limit: int) -> None:
+    given = {name: value for name, value in arguments.items() if value is not None and name not in _MEANS_NOTHING}
+    if given.pop("dropout", 0.0) != 0.0 or not given.pop("is_causal", True):
+        raise UnservableError("its attention is not causal, or drops out at random")
+    foreign = sorted(set(given) - _HONOURED)
+    if foreign:
+        raise UnservableError(f"its attention needs {', '.join(foreign)}, which the core's does not have")
+    argument = given.get("sliding_window")
+    if argument is not None and argument != window and argument < limit:
+        raise UnservableError(f"its mask has a window of {window} tokens, its argument sliding_window is {argument}")
+
+
+def _window(sees: MaskFunction, limit: int, device: torch.device) -> int | None:
+    """How many tokens the last of ``limit`` sees, if there are others; some more are asked whether it is so for all."""
+    keys, nothing = torch.arange(limit, device=device), torch.tensor(0, device=device)
+
+    def seen_by(queries: Tensor) -> Tensor:
+        return sees(nothing, nothing, queries[:, None], keys[None]).expand(len(queries), limit)
+
+    last = int(seen_by(keys[-1:]).sum())
+    asked = {0, 1, limit // 3, limit // 2, limit - 1, last - 1, last, last + 1, 2 * last - 1, 2 * last}
+    queries = torch.tensor(sorted(query for query in asked if 0 <= query < limit), device=device)
+    distance = queries[:, None] - keys[None]
+    if not torch.equal(seen_by(queries), (distance >= 0) & (distance < last)):
+        raise UnservableError("its mask is neither causal nor causal with a sliding window")
+    return None if last == limit else last
+
+
+class _Rows:
+    """Tokens to run in different company. The first ``NUM_KEPT`` are in both batches, each after another one."""
+
+    NUM, NUM_KEPT = 6, 4
+
+    def __init__(self, inputs: Tensor, limit: int) -> None:
+        far = [0, min(17, limit // 4), limit // 3, limit // 2, limit - 2, limit - 1]
+        self.positions = torch.tensor(far, device=inputs.device).clamp_min(0)
+        self.inputs = inputs
+
+    def batch(self) -> tuple[Tensor, Tensor]:
+        return self.inputs, self.positions
+
+    def other_batch(self) -> tuple[Tensor, Tensor, list[int]]:
+        """In another order, and without the far positions. Last: where the kept rows are."""
+        order, places = [4, 3, 1, 5, 0, 2], [4, 2, 5, 1]
+        near = self.positions.clone()
+        near[self.NUM_KEPT :] = near[1]
+        inputs = self.inputs.clone()
+        inputs[self.NUM_KEPT :] = self.inputs[: self.NUM - self.NUM_KEPT].flip(0)
+        return inputs[order], near[order], places
+
+
+def _check_tokens_are_apart(parts: ModelParts, rows: _Rows) -> None:
+    inputs, positions, places = rows.other_batch()
+    expected = [part[: rows.NUM_KEPT] for part in _run(parts, *rows.batch())]
+    found = [part[places] for part in _run(parts, inputs, positions)]
+    alone = _run(parts, inputs[places[1:2]], positions[places[1:2]])
+    if not _agree(expected, found) or not _agree([part[1:2] for part in expected], alone):
+        raise UnservableError(
+            "what it computes of a token depends on others outside of its attention (recurrent or convolutional "
+            "layers, rotations that change with the longest text)"
+        )
+
+
+def _run(parts: ModelParts, inputs: Tensor, positions: Tensor) -> list[Tensor]:
+    recorder = _Apart()
+    return recorder.rows(parts.hidden(inputs, positions, recorder))
+
+
+class _Apart(_Recorder):
+    """Like the recorder; the positions are no text's, so the masks say nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(1, torch.device("cpu"))
+
+    def mask(self, sees: MaskFunction, padding: Tensor | None) -> CausalMask:  # noqa: ARG002
+        return CausalMask()
+
+
+def _agree(expected: Sequence[Tensor], found: Sequence[Tensor]) -> bool:
+    """Whether most rows do, in each of the pairs."""
+    return len(expected) == len(found) and all(_rows_agree(*pair) for pair in zip(expected, found, strict=True))
+
+
+def _rows_agree(expected: Tensor, found: Tensor) -> bool:
+    if expected.shape != found.shape:
+        return False
+    error = (expected.float() - found.float()).norm(dim=-1)
+    allowed = expected.float().norm(dim=-1) * _TOLERANCE.get(expected.dtype, _ROUNDED_TOLERANCE)
+    return bool((error <= allowed).float().mean() >= 0.5)

@@ -1,0 +1,39 @@
+"""`python -m tests.core.model.compare_families [FAMILY …]`: our logits beside those of transformers."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from core.config import ModelConfig
+from core.model.transformers_model import load_transformers_model
+from core.model.weight_source import ModelLoadError
+from tests.core.model.forward import logits_of
+from tests.core.model.tiny_model import random_tokens
+from tests.core.model.tiny_transformers import FAMILIES, logits_by_transformers, write_model
+
+PROMPT = random_tokens(60, 160)
+
+
+def largest_difference(family: str) -> float:
+    """Of any logit of a prompt of 60 tokens: in one pass, in chunks of 7, token by token."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = write_model(Path(folder), family)
+        model = load_transformers_model(ModelConfig(path=Path(folder)), torch.device("cpu"), torch.float32)
+    expected = logits_by_transformers(written, PROMPT)
+    return max(float((logits_of(model, PROMPT, chunk) - expected).abs().max()) for chunk in (512, 7, 1))
+
+
+def _lines(families: list[str]) -> Iterator[str]:
+    for family in families:
+        try:
+            yield f"{family:20} {largest_difference(family):.0e}"
+        except ModelLoadError as error:
+            yield f"{family:20} {str(error).partition('config.json: ')[2]}"
+
+
+if __name__ == "__main__":
+    for line in _lines(sys.argv[1:] or sorted(FAMILIES)):
+        print(line, flush=True)
