@@ -10,8 +10,8 @@ EMBED_TASK = "embed"
 _FINAL_ONLY = 2
 
 
-class PoolingParams(msgspec.Struct, array_like=True, omit_defaults=True):
-    """A msgpack array on the wire, in this order; vLLM leaves trailing defaults out.
+class PoolingParams(msgspec.Struct, array_like=True):
+    """A msgpack array on the wire, in this order. Releases add fields: what comes may be shorter or longer.
 
     ``use_activation`` None or true: the vector is normalized if the model's files say so; false: it is not.
     """

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats
+from core.wire.pooling_params import PoolingParams
 from core.wire.tensor import Tensor
 from service.listener import MAX_RECEIVE_BYTES
 from service.server import GatewayServer
@@ -368,7 +369,8 @@ async def test_embed_asks_the_core_whether_it_can_and_only_once(
     core.answer(asked, ["embed"])
     for call in (first, inference.Embed(pb.EmbedRequest(text="hi", dimensions=2))):
         request = await core.receive_add()
-        assert (request.sampling_params, request.pooling_params) == (None, [None, 2, None, None, "embed"])
+        assert request.sampling_params is None
+        assert msgspec.convert(request.pooling_params, PoolingParams) == PoolingParams(dimensions=2, task="embed")
         vector = Tensor(np.array([0.5, 0.25], np.float32))
         core.emit(EngineCoreOutput(request.request_id, [], pooling_output=vector, finish_reason=FinishReason.STOP))
         response = await call
