@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig, SchedulingPolicy
+from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig, SchedulingPolicy, SpeculationConfig
 from core.engine_interface import Engine
 from core.executor.remote_ranks import run_ranks
 from core.hosts import ALONE, Hosts
@@ -83,6 +83,24 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     default=SchedulerConfig.scheduling_policy,
     help="Who runs first: who came first, or whose priority is lowest. fcfs: priorities are ignored.",
 )
+@option(
+    "--num-speculative-tokens",
+    type=int,
+    default=SpeculationConfig.num_speculative_tokens,
+    help="Most tokens that a step drafts for a request, guessed from what the request has repeated; 0 = none.",
+)
+@option(
+    "--prompt-lookup-max",
+    type=int,
+    default=SpeculationConfig.prompt_lookup_max,
+    help="Most last tokens of a request to look for in it, for a draft.",
+)
+@option(
+    "--prompt-lookup-min",
+    type=int,
+    default=SpeculationConfig.prompt_lookup_min,
+    help="Fewest last tokens of a request that must occur in it, for a draft.",
+)
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
     "--kv-cache-memory", type=ByteSize(), help="Of the KV cache, such as 2GiB. Default: what the machine can spare."
@@ -130,6 +148,9 @@ def command(
     max_num_batched_tokens: int,
     async_scheduling: bool,
     scheduling_policy: SchedulingPolicy,
+    num_speculative_tokens: int,
+    prompt_lookup_max: int,
+    prompt_lookup_min: int,
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,
@@ -152,7 +173,10 @@ def command(
         exit_at_once(run_ranks(model, hosts, process.shutdown_timeout_s))
     try:
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
-        scheduler = SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy)
+        speculation = SpeculationConfig(num_speculative_tokens, prompt_lookup_max, prompt_lookup_min)
+        scheduler = SchedulerConfig(
+            max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy, speculation
+        )
         rank = process.handshake.rank
         kv_events = make_kv_events(kv_events_endpoint, kv_events_topic, kv_events_replay_endpoint, rank)
         if kv_events is not None and not enable_prefix_caching:

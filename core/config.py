@@ -6,6 +6,8 @@ from typing import Literal
 
 SchedulingPolicy = Literal["fcfs", "priority"]
 _MAX_PORT = 65535
+_MAX_SPECULATIVE_TOKENS = 32
+"""Each of a batch's drafts has a row of logits, as wide as the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,29 @@ class CacheConfig:
 
 
 @dataclass(frozen=True)
+class SpeculationConfig:
+    """Prompt lookup: draft what followed when the last tokens of a request occurred in it before.
+
+    At most ``num_speculative_tokens`` in a step, 0 = none. ``prompt_lookup_max`` and ``prompt_lookup_min``: how many
+    last tokens are looked for, at most, and must be found, at least.
+    """
+
+    num_speculative_tokens: int = 0
+    prompt_lookup_max: int = 5
+    prompt_lookup_min: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_speculative_tokens <= _MAX_SPECULATIVE_TOKENS:
+            bound = f"[0, {_MAX_SPECULATIVE_TOKENS}]"
+            raise ValueError(f"num_speculative_tokens must be in {bound}, got {self.num_speculative_tokens}")
+        if self.prompt_lookup_min < 1:
+            raise ValueError(f"prompt_lookup_min must be at least 1, got {self.prompt_lookup_min}")
+        if self.prompt_lookup_max < self.prompt_lookup_min:
+            bound = f"prompt_lookup_min ({self.prompt_lookup_min})"
+            raise ValueError(f"prompt_lookup_max must be at least {bound}, got {self.prompt_lookup_max}")
+
+
+@dataclass(frozen=True)
 class SchedulerConfig:
     """Limits of one step: requests that run together, and tokens computed (prefill and decode share them).
 
@@ -56,6 +81,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int = 512
     async_scheduling: bool = False
     scheduling_policy: SchedulingPolicy = "fcfs"
+    speculation: SpeculationConfig = SpeculationConfig()
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:
@@ -63,6 +89,9 @@ class SchedulerConfig:
         if self.max_num_batched_tokens < self.max_num_seqs:
             bound = f"max_num_seqs ({self.max_num_seqs})"
             raise ValueError(f"max_num_batched_tokens must be at least {bound}, got {self.max_num_batched_tokens}")
+        if self.async_scheduling and self.speculation.num_speculative_tokens:
+            reason = "a draft continues tokens that a step in flight has yet to give"
+            raise ValueError(f"num_speculative_tokens must be 0 with async_scheduling: {reason}")
 
 
 @dataclass(frozen=True)

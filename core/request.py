@@ -7,6 +7,7 @@ import time
 
 from core.block_hash import BlockHash
 from core.block_pool import Block
+from core.draft_history import DraftHistory
 from core.prompt_embeds import PromptEmbeds, prompt_tokens
 from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
@@ -42,6 +43,7 @@ class Request:
         "cache_root",
         "cache_salt",
         "client_index",
+        "draft_history",
         "embeds",
         "eos_token_id",
         "events",
@@ -96,6 +98,7 @@ class Request:
         self.num_computed_tokens = 0
         self.num_scheduled_tokens = 0
         self.num_cached_tokens = 0
+        self.draft_history: DraftHistory | None = None
         self.block_tables: list[list[Block]] = []
         self.num_slots = 0
         self.cache_salt = message.cache_salt

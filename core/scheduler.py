@@ -21,9 +21,11 @@ from core.executor.interface import ModelRunnerOutput
 from core.kv_cache import KVCache
 from core.request import Request, RequestStatus
 from core.request_limits import RequestError
+from core.request_output import attach_logprobs, make_output
 from core.request_queue import RequestQueue
-from core.step import Step
-from core.stop import find_stop
+from core.speculation import Speculation
+from core.step import Share, Step
+from core.stop import append_until_stop
 from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
 from core.wire.sampling_params import Violation
 
@@ -55,6 +57,7 @@ class Scheduler:
         self.pause_state = PauseState.UNPAUSED
         self._config = config
         self._vocab_size = vocab_size
+        self._speculation = Speculation(config.speculation, kv_cache)
         self._arrival_numbers = itertools.count()
         # Not told yet: to the model runner, to the front ends, to anyone.
         self._forgotten_ids: list[str] = []
@@ -143,6 +146,7 @@ class Scheduler:
             # Who is admitted now would only take the blocks that were just found to be too few.
             if self.pause_state is PauseState.UNPAUSED and self.num_preemptions == num_preemptions:
                 self._schedule_waiting(step)
+            self._speculation.fill(step)
         if not step.shares and (self._num_in_flight or not self._has_unreported_finish):
             return None
         step.work.finished_request_ids, self._forgotten_ids = self._forgotten_ids, []
@@ -157,7 +161,7 @@ class Scheduler:
         for share in step.shares:
             if share.is_stale:
                 continue
-            output = self._advance(share.request, share.num_tokens, result)
+            output = self._advance(share, result)
             if output is not None:
                 outputs.setdefault(share.request.client_index, EngineCoreOutputs()).outputs.append(output)
         self.kv_cache.end_step()
@@ -215,32 +219,37 @@ class Scheduler:
                 request.num_cached_tokens = request.num_computed_tokens
             step.begin(request)
 
-    def _advance(self, request: Request, num_tokens: int, result: ModelRunnerOutput) -> EngineCoreOutput | None:
-        """What the step gave ``request``; None while its prefill is incomplete."""
-        request.num_computed_tokens += num_tokens
+    def _advance(self, share: Share, result: ModelRunnerOutput) -> EngineCoreOutput | None:
+        """What the step gave the request of ``share``; None while its prefill is incomplete."""
+        request = share.request
+        request.num_computed_tokens += share.num_tokens
         if request.num_computed_tokens < request.num_tokens:
             self.kv_cache.remember(request)
             return None
         num_nans = result.num_nans_in_logits.get(request.request_id, 0)
         if num_nans:
             return self._distrust(request, f"{num_nans} NaN in its logits", num_nans)
-        (token_id,) = result.sampled_token_ids[request.request_id]
-        if not 0 <= token_id < self._vocab_size:
-            return self._distrust(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
-        self.kv_cache.remember(request)
+        token_ids = result.sampled_token_ids[request.request_id]
+        for token_id in token_ids:
+            if not 0 <= token_id < self._vocab_size:
+                return self._distrust(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
+        self._speculation.settle(share, num_accepted_tokens=len(token_ids) - 1)
         if request.request_id in result.no_possible_token:
+            self.kv_cache.remember(request)
             # Before its first token it is the request itself that rules out all of them.
             return self._fail(
                 request, _NO_POSSIBLE_TOKEN if request.num_output_tokens else REFUSED + _NO_POSSIBLE_TOKEN
             )
-        return self._append(request, token_id, result)
+        return self._append(request, token_ids, result)
 
-    def _append(self, request: Request, token_id: int, result: ModelRunnerOutput) -> EngineCoreOutput:
-        request.token_ids.append(token_id)
-        output = _make_output(request, [token_id])
-        output.new_logprobs = result.logprobs.get(request.request_id)
-        output.new_prompt_logprobs_tensors = result.prompt_logprobs.get(request.request_id)
-        stop = find_stop(request)
+    def _append(self, request: Request, token_ids: list[int], result: ModelRunnerOutput) -> EngineCoreOutput:
+        num_before = request.num_tokens
+        stop = append_until_stop(request, token_ids)
+        # Drafts after a stop were right and are computed, but are not in the request.
+        request.num_computed_tokens = request.num_tokens - 1
+        self.kv_cache.remember(request)
+        output = make_output(request, request.token_ids[num_before:])
+        attach_logprobs(output, result)
         if stop is not None:
             self._finish(request, stop.finish_reason)
             output.finish_reason, output.stop_reason = stop
@@ -257,7 +266,7 @@ class Scheduler:
         """End one request as ERROR."""
         logger.error("request %.100s failed: %s", request.request_id, cause)
         self._finish(request, FinishReason.ERROR)
-        output = _make_output(request)
+        output = make_output(request)
         output.stop_reason = cause
         return output
 
@@ -279,15 +288,5 @@ class Scheduler:
             num_waiting_reqs=len(self.waiting),
             kv_cache_usage=self.kv_cache.usage,
             prefix_cache_stats=self.kv_cache.take_stats(),
+            spec_decoding_stats=self._speculation.take_stats(),
         )
-
-
-def _make_output(request: Request, new_token_ids: list[int] | None = None) -> EngineCoreOutput:
-    return EngineCoreOutput(
-        request_id=request.request_id,
-        new_token_ids=new_token_ids or [],
-        finish_reason=request.finish_reason,
-        events=request.take_events(),
-        trace_headers=request.trace_headers,
-        prefill_stats=request.take_prefill_stats(),
-    )

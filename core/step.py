@@ -1,5 +1,6 @@
 """One step as the scheduler makes it: work for the executor, and whom the result is for."""
 
+from itertools import zip_longest
 from typing import NamedTuple
 
 from core.executor.interface import CachedRequest, NewRequest, SchedulerOutput
@@ -7,11 +8,15 @@ from core.request import Request
 
 
 class Share(NamedTuple):
-    """What a step computes of one request. ``num_preemptions``: how often that had lost its blocks by then."""
+    """What a step computes of one request. ``num_preemptions``: how often that had lost its blocks by then.
+
+    The last ``num_draft_tokens`` of ``num_tokens`` are guesses.
+    """
 
     request: Request
     num_tokens: int
     num_preemptions: int
+    num_draft_tokens: int = 0
 
     @property
     def is_stale(self) -> bool:
@@ -49,6 +54,23 @@ class Step:
         """Compute ``num_tokens`` more of a request that the executor knows."""
         self.work.cached_requests.append(CachedRequest(request.request_id, new_block_ids, request.num_scheduled_tokens))
         self._compute(request, num_tokens)
+
+    @property
+    def known_shares(self) -> list[Share]:
+        """Those of requests that the executor knows: the first ones."""
+        return self.shares[: len(self.work.cached_requests)]
+
+    def add_draft(self, position: int, draft_token_ids: list[int], new_block_ids: list[list[int]]) -> None:
+        """Compute ``draft_token_ids`` too, for the known share at ``position``."""
+        share, cached = self.shares[position], self.work.cached_requests[position]
+        num_tokens = share.num_tokens + len(draft_token_ids)
+        self.shares[position] = share._replace(num_tokens=num_tokens, num_draft_tokens=len(draft_token_ids))
+        self.work.draft_token_ids[cached.request_id] = draft_token_ids
+        self.work.num_scheduled_tokens[cached.request_id] = num_tokens
+        both = zip_longest(cached.new_block_ids, new_block_ids, fillvalue=())
+        cached.new_block_ids = [[*ids, *more] for ids, more in both]
+        self.budget -= len(draft_token_ids)
+        share.request.num_scheduled_tokens += len(draft_token_ids)
 
     def _compute(self, request: Request, num_tokens: int) -> None:
         self.work.num_scheduled_tokens[request.request_id] = num_tokens

@@ -1,5 +1,6 @@
 """When a request is complete."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from core.request import Request
@@ -36,6 +37,15 @@ def find_stop(request: Request) -> Stop | None:
     repetition = request.sampling_params.repetition_detection
     if may_stop and repetition is not None and _repeats(request, repetition):
         return _REPETITION
+    return None
+
+
+def append_until_stop(request: Request, token_ids: Iterable[int]) -> Stop | None:
+    """Append ``token_ids`` up to the one with which the request ends; those after it are not wanted."""
+    for token_id in token_ids:
+        request.token_ids.append(token_id)
+        if (stop := find_stop(request)) is not None:
+            return stop
     return None
 
 

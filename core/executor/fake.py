@@ -168,9 +168,13 @@ class FakeExecutor:
         result = ModelRunnerOutput()
         for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
             request = self._requests[request_id]
+            draft = scheduled.draft_token_ids.get(request_id, [])
+            request.token_ids += draft
             self._write_slots(request, num_tokens)
             if request.num_computed_tokens == len(request.token_ids):
-                self._sample(request, result)
+                self._sample(request, draft, result)
+            elif draft:
+                raise FakeExecutorError(f"{request}: a draft that is not computed")
         return result
 
     def _update_requests(self, scheduled: SchedulerOutput) -> None:
@@ -212,24 +216,40 @@ class FakeExecutor:
             state = "was never written" if self._slots[slots[position]] == _EMPTY else "holds another prefix"
             raise FakeExecutorError(f"{request}: slot {slots[position]} at position {seen + position} {state}")
 
-    def _sample(self, request: "FakeRequest", result: ModelRunnerOutput) -> None:
-        end = len(request.token_ids)
-        [last_slot] = request.find_slots(0, end - 1, end, self._block_size)
-        token_id = _to_token(int(self._slots[last_slot]), self._model_info.vocab_size)
-        script = self._scripted_tokens.get(request.request_id, ())
-        num_output_tokens = len(request.token_ids) - request.num_prompt_tokens
-        if num_output_tokens < len(script):
-            token_id = script[num_output_tokens]
-        if request.num_prompt_logprobs is not None and len(request.token_ids) == request.num_prompt_tokens:
-            result.prompt_logprobs[request.request_id] = request.score_prompt(request.num_prompt_logprobs)
-        request.token_ids.append(token_id)
-        result.sampled_token_ids[request.request_id] = [token_id]
+    def _sample(self, request: "FakeRequest", draft: list[int], result: ModelRunnerOutput) -> None:
+        num_known, request_id = len(request.token_ids) - len(draft), request.request_id
+        if request.num_prompt_logprobs is not None and num_known == request.num_prompt_tokens:
+            result.prompt_logprobs[request_id] = request.score_prompt(request.num_prompt_logprobs)
+        if request_id in self._nan_request_ids:
+            result.num_nans_in_logits[request_id] = self._model_info.vocab_size
+        if self._is_masked(request, num_known):
+            result.no_possible_token.add(request_id)
+        chosen = self._choose(request, num_known, draft)
+        request.settle(num_known, chosen)
+        result.sampled_token_ids[request_id] = chosen
         if request.num_logprobs is not None:
-            result.logprobs[request.request_id] = make_logprobs(token_id, request.num_logprobs)
-        if request.request_id in self._nan_request_ids:
-            result.num_nans_in_logits[request.request_id] = self._model_info.vocab_size
-        if request.request_id in self._masked_request_ids and num_output_tokens >= len(script):
-            result.no_possible_token.add(request.request_id)
+            result.logprobs[request_id] = make_logprobs(chosen, request.num_logprobs)
+
+    def _choose(self, request: "FakeRequest", num_known: int, draft: list[int]) -> list[int]:
+        """What comes after the known tokens, and after each of ``draft`` for as long as it is right."""
+        chosen = [self._choose_one(request, num_known)]
+        for position, draft_token_id in enumerate(draft, num_known + 1):
+            if chosen[-1] != draft_token_id or self._is_masked(request, position):
+                break
+            chosen.append(self._choose_one(request, position))
+        return chosen
+
+    def _choose_one(self, request: "FakeRequest", position: int) -> int:
+        num_output_tokens = position - request.num_prompt_tokens
+        script = self._scripted_tokens.get(request.request_id, ())
+        if num_output_tokens < len(script):
+            return script[num_output_tokens]
+        [last_slot] = request.find_slots(0, position - 1, position, self._block_size)
+        return _to_token(int(self._slots[last_slot]), self._model_info.vocab_size)
+
+    def _is_masked(self, request: "FakeRequest", position: int) -> bool:
+        num_scripted = len(self._scripted_tokens.get(request.request_id, ()))
+        return request.request_id in self._masked_request_ids and position >= request.num_prompt_tokens + num_scripted
 
 
 class _FakeStep(Future[ModelRunnerOutput]):

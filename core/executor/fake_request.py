@@ -41,6 +41,12 @@ class FakeRequest:
         for block_ids, gained in zip(self.block_ids, cached.new_block_ids, strict=bool(cached.new_block_ids)):
             block_ids += gained
 
+    def settle(self, num_known: int, token_ids: list[int]) -> None:
+        """``token_ids`` come after the known ones, in place of drafts; the last of them is not computed."""
+        self.token_ids[num_known:] = token_ids
+        self.num_computed_tokens = len(self.token_ids) - 1
+        del self._expected[self.num_computed_tokens :]
+
     def inputs(self, start: int, end: int) -> list[int]:
         """The tokens at [start, end), those of which the prompt has rows read from the rows."""
         tokens = np.array(self.token_ids[start:end])
@@ -61,13 +67,8 @@ class FakeRequest:
         """One row for each prompt token but the first, if this executor computed all of them."""
         if self.num_cached_tokens:
             raise FakeExecutorError(f"{self}: prompt_logprobs, but {self.num_cached_tokens} tokens were not computed")
-        rows = [make_logprobs(token_id, num_logprobs) for token_id in self.token_ids[1:]]
-        none = np.zeros((0, num_logprobs + 1))
-        return LogprobsTensors(
-            Tensor(np.concatenate([none, *(row.token_ids for row in rows)]).astype(np.int32)),
-            Tensor(np.concatenate([none, *(row.logprobs for row in rows)]).astype(np.float32)),
-            Tensor(np.ones(len(rows), np.int32)),
-        )
+        rows = make_logprobs(self.token_ids[1 : self.num_prompt_tokens], num_logprobs)
+        return LogprobsTensors(Tensor(rows.token_ids), Tensor(rows.logprobs), Tensor(rows.ranks.astype(np.int32)))
 
     def hash_before(self, position: int) -> int:
         """Of the tokens before ``position``."""
@@ -89,11 +90,11 @@ def hash_prefix(token_ids: Sequence[int], before: int) -> list[int]:
     return hashes
 
 
-def make_logprobs(token_id: int, num_logprobs: int) -> LogprobsLists:
-    """One row: the sampled token, then ``num_logprobs`` others, each half as likely as the one before."""
+def make_logprobs(token_ids: Sequence[int], num_logprobs: int) -> LogprobsLists:
+    """A row for each sampled token: it, then ``num_logprobs`` others, each half as likely as the one before."""
     columns = np.arange(num_logprobs + 1)
     return LogprobsLists(
-        token_ids=(token_id + columns).astype(np.int32)[None],
-        logprobs=(-np.log(2.0) * (columns + 1)).astype(np.float32)[None],
-        ranks=np.ones(1, dtype=np.int64),
+        token_ids=(np.asarray(token_ids, np.int64)[:, None] + columns).astype(np.int32),
+        logprobs=np.repeat(-np.log(2.0) * (columns[None] + 1), len(token_ids), 0).astype(np.float32),
+        ranks=np.ones(len(token_ids), dtype=np.int64),
     )

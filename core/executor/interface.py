@@ -71,17 +71,25 @@ class CachedRequest(msgspec.Struct):
 
 
 class SchedulerOutput(msgspec.Struct):
-    """One step's work. ``num_scheduled_tokens`` maps request ids to token counts, in batch order."""
+    """One step's work. ``num_scheduled_tokens`` maps request ids to token counts, drafts included, in batch order."""
 
     new_requests: list[NewRequest]
     cached_requests: list[CachedRequest]
     num_scheduled_tokens: dict[str, int]
     finished_request_ids: list[str]
     """Requests the runner must forget before this step: finished, aborted or preempted."""
+    draft_token_ids: dict[str, list[int]] = {}
+    """What may come after the known tokens of a request, all of which this step computes with it.
+
+    The runner gives what comes after each: the drafts that are right, and the first token that is not a draft.
+    """
 
 
 class ModelRunnerOutput(msgspec.Struct):
-    """One step's result. A request is absent from ``sampled_token_ids`` while its prefill is incomplete."""
+    """One step's result. A request is absent from ``sampled_token_ids`` while its prefill is incomplete.
+
+    It has one token there, and one more for each draft that was right; in ``logprobs`` as many rows.
+    """
 
     sampled_token_ids: dict[str, list[int]] = {}
     logprobs: dict[str, LogprobsLists] = {}

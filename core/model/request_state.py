@@ -49,6 +49,7 @@ class RequestState:
         self.block_tables = [IntList(block_ids) for block_ids in request.block_ids]
         self.embeds = request.embeds
         self.lora = request.lora
+        self.num_draft_tokens = 0
 
     def __repr__(self) -> str:
         tokens = f"{self.num_computed_tokens}/{len(self.token_ids)} tokens"
@@ -58,6 +59,21 @@ class RequestState:
         """By group; nothing if no group gained any."""
         for table, block_ids in zip(self.block_tables, new_block_ids, strict=bool(new_block_ids)):
             table.extend(block_ids)
+
+    def add_draft(self, token_ids: Sequence[int]) -> None:
+        """They stand at the end of ``token_ids`` for one step, until ``settle``."""
+        self.token_ids.extend(token_ids)
+        self.num_draft_tokens = len(token_ids)
+
+    def settle(self, token_ids: Sequence[int]) -> None:
+        """Put ``token_ids`` where the draft was, if there was one."""
+        self.token_ids.truncate(len(self.token_ids) - self.num_draft_tokens)
+        self.token_ids.extend(token_ids)
+        self.num_draft_tokens = 0
+
+    @property
+    def draft_token_ids(self) -> NDArray[np.int64]:
+        return self.token_ids.array[len(self.token_ids) - self.num_draft_tokens :]
 
     @property
     def num_output_tokens(self) -> int:

@@ -12,8 +12,8 @@ from core.model.model import Model
 from core.model.paged_kv_cache import PagedKVCache
 from core.model.prompt_logprobs import PromptLogprobs
 from core.model.request_state import RequestState
-from core.model.rows import Row
 from core.model.sampler import Sampler
+from core.model.settling import settle
 from core.model.step_batch import Span, StepBatch
 
 
@@ -78,7 +78,10 @@ class ModelRunner:
 
     @torch.inference_mode()
     def execute(self, work: SchedulerOutput) -> ModelRunnerOutput:
-        """Prefill chunks and decodes in one forward pass; requests whose last known token it computed get a new one."""
+        """Prefill chunks, decodes and drafts in one forward pass.
+
+        Requests whose last known token it computed get a new one, and one more for each draft that was right.
+        """
         self._forget(work.finished_request_ids)
         self._learn(work)
         spans = [self._span(request_id, count) for request_id, count in work.num_scheduled_tokens.items() if count]
@@ -108,6 +111,8 @@ class ModelRunner:
             request = self._requests[cached.request_id]
             request.add_blocks(cached.new_block_ids)
             request.num_computed_tokens = cached.num_computed_tokens
+        for request_id, draft_token_ids in work.draft_token_ids.items():
+            self._requests[request_id].add_draft(draft_token_ids)
 
     def _span(self, request_id: str, count: int) -> Span:
         request = self._requests[request_id]
@@ -116,18 +121,8 @@ class ModelRunner:
     def _sample(self, batch: StepBatch, hidden: Tensor) -> ModelRunnerOutput:
         if not batch.sampled:
             return ModelRunnerOutput()
-        requests = list(batch.sampled.values())
-        rows = [Row(request, len(request.token_ids)) for request in requests]
-        sampled = self._sampler.sample(self.model.logits(hidden[list(batch.sampled)]), rows)
-        ids = [request.request_id for request in requests]
-        for request, token_id in zip(requests, sampled.token_ids, strict=True):
-            request.token_ids.extend([token_id])
-        return ModelRunnerOutput(
-            sampled_token_ids={name: [token_id] for name, token_id in zip(ids, sampled.token_ids, strict=True)},
-            logprobs={ids[row]: logprobs for row, logprobs in sampled.logprobs.items()},
-            num_nans_in_logits={ids[row]: count for row, count in sampled.num_nans.items()},
-            no_possible_token={ids[row] for row in sampled.no_possible_token},
-        )
+        rows = list(batch.sampled.values())
+        return settle(rows, self._sampler.sample(self.model.logits(hidden[list(batch.sampled)]), rows))
 
     def _score_prompts(self, batch: StepBatch, hidden: Tensor, output: ModelRunnerOutput) -> None:
         if not self._prompt_logprobs:

@@ -12,6 +12,7 @@ from core.model.paged_attention import AttentionGroup, PagedAttention
 from core.model.paged_kv_cache import PagedKVCache
 from core.model.prompt_rows import place_rows
 from core.model.request_state import RequestState
+from core.model.rows import Row
 
 _SMALLEST_BUCKET = 128
 """Contexts up to this many tokens are padded to each other freely."""
@@ -57,9 +58,14 @@ class StepBatch:
         self.attention = PagedAttention(cache, groups)
 
     @property
-    def sampled(self) -> dict[int, RequestState]:
-        """The requests that get a token, by the row it comes from."""
-        return {end - 1: span.request for span, end in zip(self.spans, self.ends, strict=True) if span.is_sampled}
+    def sampled(self) -> dict[int, Row]:
+        """What chooses tokens, by the row it comes from: one for the request, before it one for each draft it has."""
+        return {
+            end - back: Row(span.request, span.stop + 1 - back)
+            for span, end in zip(self.spans, self.ends, strict=True)
+            if span.is_sampled
+            for back in range(span.request.num_draft_tokens + 1, 0, -1)
+        }
 
     def place_embeds(self, inputs: torch.Tensor) -> None:
         """Put the rows that requests brought into ``inputs`` [tokens, hidden_size], over their placeholders' own."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.config import CacheConfig, SchedulerConfig, SchedulingPolicy
+from core.config import CacheConfig, SchedulerConfig, SchedulingPolicy, SpeculationConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_next_token
 from core.kv_events import KVEventSink
@@ -51,6 +51,7 @@ def make_engine(
     enable_prefix_caching: bool = True,
     async_scheduling: bool = False,
     scheduling_policy: SchedulingPolicy = "fcfs",
+    num_speculative_tokens: int = 0,
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
 ) -> EngineCore:
@@ -58,7 +59,13 @@ def make_engine(
     return EngineCore(
         executor or FakeExecutor(),
         CacheConfig(block_size, memory, enable_prefix_caching),
-        SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy),
+        SchedulerConfig(
+            max_num_seqs,
+            max_num_batched_tokens,
+            async_scheduling,
+            scheduling_policy,
+            SpeculationConfig(num_speculative_tokens, prompt_lookup_max=4, prompt_lookup_min=1),
+        ),
         max_model_len,
         kv_events=kv_events,
     )
@@ -107,9 +114,9 @@ def tokens_of(outputs: Iterable[EngineCoreOutput]) -> list[int]:
     return [token_id for output in outputs for token_id in output.new_token_ids]
 
 
-def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
+def expected_tokens(prompt: Sequence[int], count: int, vocab_size: int = VOCAB_SIZE) -> list[int]:
     """What the fake model answers to ``prompt`` when nothing disturbs it."""
     token_ids = list(prompt)
     for _ in range(count):
-        token_ids.append(fake_next_token(token_ids, VOCAB_SIZE))
+        token_ids.append(fake_next_token(token_ids, vocab_size))
     return token_ids[len(prompt) :]

@@ -1,7 +1,8 @@
 """Whatever comes and goes, in whatever order: every request gets its own tokens, ends once, and nothing leaks.
 
 One step at a time, and with the next step scheduled while one runs: then a step runs either as early as possible, when
-it is started, or as late as possible, when it is waited for. What can happen in between lies between these two.
+it is started, or as late as possible, when it is waited for. What can happen in between lies between these two. And by
+priority, with drafts.
 """
 
 import random
@@ -14,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from core.config import SchedulingPolicy
 from core.executor.fake import FAKE_MODEL, FakeExecutor
 from tests.core.builders import add, expected_tokens, flatten, make_engine, step
 
@@ -25,10 +27,13 @@ class RandomTraffic(RuleBasedStateMachine):
     async_scheduling = False
     runs_late = False
     kv_windows: tuple[int | None, ...] = (None,)
+    scheduling_policy: SchedulingPolicy = "fcfs"
+    num_speculative_tokens = 0
+    vocab_size = FAKE_MODEL.vocab_size
 
     def __init__(self) -> None:
         super().__init__()
-        model = msgspec.structs.replace(FAKE_MODEL, kv_windows=self.kv_windows)
+        model = msgspec.structs.replace(FAKE_MODEL, kv_windows=self.kv_windows, vocab_size=self.vocab_size)
         self.executor = FakeExecutor(model, on_step=self.abort_in_step, runs_late=self.runs_late)
         self.engine = make_engine(
             num_blocks=8 * len(self.kv_windows) + 1,
@@ -36,6 +41,8 @@ class RandomTraffic(RuleBasedStateMachine):
             max_num_batched_tokens=7,
             max_model_len=32,
             async_scheduling=self.async_scheduling,
+            scheduling_policy=self.scheduling_policy,
+            num_speculative_tokens=self.num_speculative_tokens,
             executor=self.executor,
         )
         self.prompts = {}
@@ -54,14 +61,18 @@ class RandomTraffic(RuleBasedStateMachine):
     @rule(
         prompt=st.lists(st.integers(1, 2), min_size=1, max_size=25),
         max_tokens=st.integers(1, 20),
-        stops_after=st.integers(0, 19),
+        stops_after=st.none() | st.integers(0, 19),
+        priority=st.integers(0, 2),
     )
-    def add(self, prompt: list[int], max_tokens: int, stops_after: int) -> None:
+    def add(self, prompt: list[int], max_tokens: int, stops_after: int | None, priority: int) -> None:
         request_id = f"r{len(self.prompts)}"
         self.prompts[request_id] = prompt
         self.received[request_id] = []
-        stop_token_id = expected_tokens(prompt, stops_after + 1)[-1]
-        add(self.engine, request_id, prompt, max_tokens=max_tokens, stop_token_ids=[stop_token_id])
+        stops = [] if stops_after is None else self.expected_tokens(prompt, stops_after + 1)[-1:]
+        add(self.engine, request_id, prompt, priority=priority, max_tokens=max_tokens, stop_token_ids=stops)
+
+    def expected_tokens(self, prompt: Sequence[int], count: int) -> list[int]:
+        return expected_tokens(prompt, count, self.vocab_size)
 
     @rule(count=st.integers(1, 8))
     def step(self, count: int) -> None:
@@ -102,7 +113,7 @@ class RandomTraffic(RuleBasedStateMachine):
     @invariant()
     def every_token_is_right(self) -> None:
         for request_id, tokens in self.received.items():
-            assert tokens == expected_tokens(self.prompts[request_id], len(tokens))
+            assert tokens == self.expected_tokens(self.prompts[request_id], len(tokens))
 
     def teardown(self) -> None:
         self.to_abort = []
@@ -142,6 +153,20 @@ class RandomTrafficOneWindow(RandomTrafficEarly):
     kv_windows = (5,)
 
 
+class RandomTrafficDrafted(RandomTraffic):
+    """Of three tokens each follows often: drafts are right, partly right and wrong."""
+
+    scheduling_policy = "priority"
+    num_speculative_tokens = 3
+    vocab_size = 3
+
+
+class RandomTrafficDraftedWindows(RandomTrafficDrafted):
+    """What a wrong draft would have left behind a window is there again."""
+
+    kv_windows = (None, 6, 3)
+
+
 SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestRandomTraffic = RandomTraffic.TestCase
 TestRandomTraffic.settings = SETTINGS
@@ -155,6 +180,10 @@ TestRandomTrafficWindowsLate = RandomTrafficWindowsLate.TestCase
 TestRandomTrafficWindowsLate.settings = SETTINGS
 TestRandomTrafficOneWindow = RandomTrafficOneWindow.TestCase
 TestRandomTrafficOneWindow.settings = SETTINGS
+TestRandomTrafficDrafted = RandomTrafficDrafted.TestCase
+TestRandomTrafficDrafted.settings = SETTINGS
+TestRandomTrafficDraftedWindows = RandomTrafficDraftedWindows.TestCase
+TestRandomTrafficDraftedWindows.settings = SETTINGS
 
 
 @pytest.mark.parametrize(

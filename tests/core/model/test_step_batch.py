@@ -3,6 +3,7 @@
 import torch
 
 from core.model.paged_kv_cache import PagedKVCache
+from core.model.rows import Row
 from core.model.step_batch import Span, StepBatch
 from tests.core.model.forward import make_request
 from tests.core.model.tiny_model import TINY
@@ -20,4 +21,4 @@ def test_decodes_come_first_and_only_complete_requests_are_sampled() -> None:
     assert [span.request for span in batch.spans] == [short_decode, long_decode, chunk, whole]
     assert batch.token_ids.tolist() == [31, 299, 11, 12, 13, 20, 21, 22]
     assert batch.positions.tolist() == [1, 299, 1, 2, 3, 0, 1, 2]
-    assert batch.sampled == {0: short_decode, 1: long_decode, 7: whole}
+    assert batch.sampled == {0: Row(short_decode, 2), 1: Row(long_decode, 300), 7: Row(whole, 3)}
