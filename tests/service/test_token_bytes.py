@@ -56,7 +56,17 @@ def test_leading_spaces_that_decoding_takes_away(decoder: object, num_spaces: in
     assert num_leading_spaces_stripped(_backend(["a"], decoder)) == num_spaces
 
 
-@pytest.mark.parametrize(("decoder", "named"), [(decoders.WordPiece(), "WordPiece"), (None, "no decoder")])
+def test_word_pieces() -> None:
+    """Words stand apart, and what goes on in a word does not."""
+    vocabulary = {"[UNK]": 0, "bread": 1, "##s": 2, "?": 3}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.decoder = decoders.WordPiece()
+    spelled = TokenBytes(backend, len(vocabulary))
+    assert b"".join(spelled[token_id] for token_id in (1, 2, 3)) == b" breads ?"
+    assert num_leading_spaces_stripped(backend) == 1
+
+
+@pytest.mark.parametrize(("decoder", "named"), [(decoders.CTC(), "CTC"), (None, "no decoder")])
 def test_unknown_decoder_is_named(decoder: object, named: str) -> None:
     """Rather than wrong text."""
     backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
