@@ -4,10 +4,12 @@ import random
 from dataclasses import dataclass, field
 
 from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
+from core.model.kv_layout import KVLayout
 from core.model.runner import ModelRunner
 from core.prompt_embeds import PromptEmbeds
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.sampling_params import SamplingParams
+from tests.core.model.forward import spread_blocks
 
 
 @dataclass
@@ -37,10 +39,16 @@ class Ask:
 
 
 class Driver:
-    """Blocks are handed out in random order, so that no request has its own in a row."""
+    """Blocks are handed out in random order, so that no request has its own in a row.
+
+    Of several groups of layers each has its own ``num_blocks``.
+    """
 
     def __init__(self, runner: ModelRunner, num_blocks: int = 256, block_size: int = 16) -> None:
-        runner.initialize_kv_cache(num_blocks, block_size)
+        shape = runner.model.architecture
+        self._num_groups = len(KVLayout(shape.windows, shape.max_model_len).windows)
+        self._num_blocks = num_blocks
+        runner.initialize_kv_cache(num_blocks * self._num_groups, block_size)
         self.runner = runner
         self._block_size = block_size
         self._known: set[str] = set()
@@ -78,15 +86,18 @@ class Driver:
         new_blocks = [self._free.pop() for _ in range(needed)]
         ask.blocks += new_blocks
         if ask.request_id in self._known:
-            work.cached_requests.append(CachedRequest(ask.request_id, [new_blocks], ask.num_computed))
+            work.cached_requests.append(CachedRequest(ask.request_id, self._by_group(new_blocks), ask.num_computed))
             return
         self._known.add(ask.request_id)
-        prompt, blocks = len(ask.prompt), [list(ask.blocks)]
+        prompt, blocks = len(ask.prompt), self._by_group(ask.blocks)
         new = NewRequest(
             *(ask.request_id, ask.token_ids, prompt, ask.params, ask.seed, blocks, ask.num_computed),
             *(ask.embeds, ask.lora),
         )
         work.new_requests.append(new)
+
+    def _by_group(self, block_ids: list[int]) -> list[list[int]]:
+        return spread_blocks(block_ids, self._num_groups, self._num_blocks)
 
 
 def _wanted(ask: Ask, num_tokens: int | dict[str, int]) -> int:
