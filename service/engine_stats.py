@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 
 from core.wire.messages import EngineCoreOutputs, EventType, SchedulerStats
+from service.draft_totals import DraftTotals
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class EngineStats:
     num_preemptions: int = 0
     num_prefix_cache_queries: int = 0
     num_prefix_cache_hits: int = 0
+    drafts: DraftTotals = field(default_factory=DraftTotals)
     has_been_senseless: bool = False
 
     def forget_load(self) -> None:
@@ -41,12 +43,14 @@ class EngineStats:
         self.scheduler = SchedulerStats()
 
     def record(self, outputs: EngineCoreOutputs) -> None:
-        """Take in one message: the prefix-cache counts in it are those of one step."""
+        """Take in one message: the counts of prefix cache and drafts in it are those of one step."""
         if (scheduler := outputs.scheduler_stats) is not None:
             self._make_sensible(scheduler)
             self.scheduler = scheduler
             self.num_prefix_cache_queries += scheduler.prefix_cache_stats.queries
             self.num_prefix_cache_hits += scheduler.prefix_cache_stats.hits
+            if scheduler.spec_decoding_stats is not None:
+                self.drafts.add(scheduler.spec_decoding_stats)
         for output in outputs.outputs:
             if output.events:
                 self.num_preemptions += sum(event.type is EventType.PREEMPTED for event in output.events)

@@ -44,10 +44,19 @@ _COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
     ("prompt_tokens", "Prompt tokens processed.", lambda engine: engine.requests.num_prompt_tokens),
     ("prompt_tokens_cached", "Prompt tokens that were cached.", lambda engine: engine.requests.num_cached_tokens),
     ("generation_tokens", "Tokens generated.", lambda engine: engine.requests.num_generation_tokens),
+    ("spec_decode_num_drafts", "Drafts computed.", lambda engine: engine.stats.drafts.num_drafts),
+    ("spec_decode_num_draft_tokens", "Tokens in drafts.", lambda engine: engine.stats.drafts.num_draft_tokens),
+    ("spec_decode_num_accepted_tokens", "That were right.", lambda engine: engine.stats.drafts.num_accepted_tokens),
     ("corrupted_requests", "Requests with NaN in their logits.", lambda engine: engine.requests.num_corrupted),
 ]
 _LABELLED_COUNTERS: list[tuple[str, str, str, _Labelled]] = [
     ("prompt_tokens_by_source", "Prompt tokens processed.", "source", lambda engine: _tokens_by_source(engine)),
+    (
+        "spec_decode_num_accepted_tokens_per_pos",
+        "Draft tokens that were right, the first of a draft at 0.",
+        "position",
+        lambda engine: _accepted_by_position(engine),
+    ),
     ("request_success", "Requests that ended.", "finished_reason", lambda engine: _finished_by_reason(engine)),
 ]
 _HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] = [
@@ -142,6 +151,10 @@ def _tokens_by_source(engine: EngineReport) -> dict[str, int]:
         "local_cache_hit": totals.num_local_cached_tokens,
         "external_kv_transfer": totals.num_external_cached_tokens,
     }
+
+
+def _accepted_by_position(engine: EngineReport) -> dict[str, int]:
+    return {str(position): count for position, count in engine.stats.drafts.num_accepted_tokens_per_pos.items()}
 
 
 def _finished_by_reason(engine: EngineReport) -> dict[str, int]:

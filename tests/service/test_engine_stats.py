@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from core.wire.messages import EngineCoreOutputs, PrefixCacheStats, SchedulerStats
+from core.wire.messages import EngineCoreOutputs, PrefixCacheStats, SchedulerStats, SpecDecodingStats
 from service.engine_stats import EngineStats
 
 
@@ -31,3 +31,17 @@ def test_counts_can_be_counted(sent: int, kept: int, caplog: pytest.LogCaptureFi
     assert stats.scheduler.num_running_reqs == stats.scheduler.num_waiting_reqs == min(kept, 2**20)
     assert (stats.num_prefix_cache_queries, stats.num_prefix_cache_hits) == (3 * kept, 3 * kept)
     assert len(caplog.records) == (sent != kept)
+
+
+def test_drafts_that_make_no_sense() -> None:
+    """Negative and huge counts are taken for the nearest that do, and only so many positions are kept."""
+    stats = EngineStats()
+    sent = SpecDecodingStats(3, -1, 2**70, 7, [-1, 2**70, *range(1000)])
+    stats.record(EngineCoreOutputs(scheduler_stats=SchedulerStats(spec_decoding_stats=sent)))
+    assert (stats.drafts.num_drafts, stats.drafts.num_draft_tokens, stats.drafts.num_accepted_tokens) == (
+        0,
+        2**32 - 1,
+        7,
+    )
+    by_position = stats.drafts.num_accepted_tokens_per_pos
+    assert (by_position[0], by_position[1], by_position[5], len(by_position)) == (0, 2**32 - 1, 3, 256)

@@ -9,7 +9,14 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats, PrefixCacheStats, SchedulerStats
+from core.wire.messages import (
+    EngineCoreOutput,
+    FinishReason,
+    PrefillStats,
+    PrefixCacheStats,
+    SchedulerStats,
+    SpecDecodingStats,
+)
 from service.config import GatewayConfig
 from service.server import GatewayServer
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -104,6 +111,20 @@ async def test_scheduler(gateway: GatewayServer, inference: InferenceServiceStub
     assert answer.engine("num_requests_waiting_by_reason", reason="deferred") == 3
     assert answer.engine("kv_cache_usage_perc") == 0.5
     assert (answer.engine("prefix_cache_queries_total"), answer.engine("prefix_cache_hits_total")) == (20, 8)
+
+
+async def test_drafts(gateway: GatewayServer, inference: InferenceServiceStub, core: FakeCore) -> None:
+    """What the core says of its drafts adds up, by position too; a step without any says nothing."""
+    streams, (request_id,) = await streams_of(inference, core, 1)
+    for drafts in (SpecDecodingStats(3, 2, 6, 3, [2, 1, 0]), None, SpecDecodingStats(3, 1, 2, 2, [1, 1, 0])):
+        core.emit(stats=SchedulerStats(spec_decoding_stats=drafts))
+    core.emit_token(request_id, 66)
+    assert (await streams[0].read()).delta.text == "B"
+    answer = await scrape_async(gateway.metrics_address)
+    totals = [answer.engine(f"spec_decode_num_{name}_total") for name in ("drafts", "draft_tokens", "accepted_tokens")]
+    assert totals == [3, 8, 5]
+    by_position = "spec_decode_num_accepted_tokens_per_pos_total"
+    assert [answer.engine(by_position, position=str(i)) for i in range(3)] == [3, 2, 0]
 
 
 async def test_cancelled_requests_are_counted(
