@@ -1,6 +1,7 @@
 """A scheduler as simple as can be, which drives a model runner by hand."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
@@ -38,18 +39,29 @@ class Ask:
         return len(self.token_ids) - self.num_computed
 
 
+def _no_draft(_: Ask) -> list[int]:
+    return []
+
+
 class Driver:
     """Blocks are handed out in random order, so that no request has its own in a row.
 
-    Of several groups of layers each has its own ``num_blocks``.
+    Of several groups of layers each has its own ``num_blocks``. ``draft``: what may follow a request's tokens.
     """
 
-    def __init__(self, runner: ModelRunner, num_blocks: int = 256, block_size: int = 16) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        num_blocks: int = 256,
+        block_size: int = 16,
+        draft: Callable[[Ask], list[int]] = _no_draft,
+    ) -> None:
         shape = runner.model.architecture
         self._num_groups = len(KVLayout(shape.windows, shape.max_model_len).windows)
         self._num_blocks = num_blocks
         runner.initialize_kv_cache(num_blocks * self._num_groups, block_size)
         self.runner = runner
+        self._draft = draft
         self._block_size = block_size
         self._known: set[str] = set()
         self._free = list(range(1, num_blocks))
@@ -66,11 +78,15 @@ class Driver:
     def step(self, asks: dict[str, Ask], counts: dict[str, int]) -> ModelRunnerOutput:
         """Compute the next ``counts`` tokens."""
         work = SchedulerOutput([], [], {name: count for name, count in counts.items() if count}, [])
+        for name, count in counts.items():
+            if 0 < count == asks[name].num_uncomputed and (draft := self._draft(asks[name])):
+                work.draft_token_ids[name] = draft
+                work.num_scheduled_tokens[name] += len(draft)
         for name, count in work.num_scheduled_tokens.items():
             self._describe(asks[name], count, work)
         output = self.runner.execute(work)
-        for name, count in work.num_scheduled_tokens.items():
-            _record(asks[name], count, output)
+        for name in work.num_scheduled_tokens:
+            _record(asks[name], counts[name], output)
         return output
 
     def finish(self, *asks: Ask) -> None:
@@ -83,7 +99,7 @@ class Driver:
 
     def _describe(self, ask: Ask, count: int, work: SchedulerOutput) -> None:
         needed = -(-(ask.num_computed + count) // self._block_size) - len(ask.blocks)
-        new_blocks = [self._free.pop() for _ in range(needed)]
+        new_blocks = [self._free.pop() for _ in range(max(needed, 0))]
         ask.blocks += new_blocks
         if ask.request_id in self._known:
             work.cached_requests.append(CachedRequest(ask.request_id, self._by_group(new_blocks), ask.num_computed))
@@ -105,11 +121,14 @@ def _wanted(ask: Ask, num_tokens: int | dict[str, int]) -> int:
 
 
 def _record(ask: Ask, count: int, output: ModelRunnerOutput) -> None:
-    ask.num_computed += count
-    ask.output += output.sampled_token_ids.get(ask.request_id, [])
+    token_ids = output.sampled_token_ids.get(ask.request_id, [])
+    ask.num_computed += count + max(len(token_ids) - 1, 0)
+    ask.output += token_ids
     ask.num_nans += output.num_nans_in_logits.get(ask.request_id, 0)
     if ask.request_id in output.logprobs:
-        ask.logprobs.append(output.logprobs[ask.request_id])
+        parts = output.logprobs[ask.request_id][:3]
+        for row in range(len(token_ids)):
+            ask.logprobs.append(LogprobsLists(*(part[row : row + 1] for part in parts)))  # type: ignore[arg-type]
     ask.prompt_logprobs = output.prompt_logprobs.get(ask.request_id, ask.prompt_logprobs)
 
 

@@ -1,0 +1,93 @@
+"""Drafts on real models: however right or wrong they are, every request gets the tokens that it gets without them."""
+
+from typing import Any
+
+import pytest
+
+from core.model.model import Model
+from core.model.runner import ModelRunner
+from core.wire.sampling_params import SamplingParams
+from tests.core.model.driver import GREEDY, Ask, Driver
+from tests.core.model.test_runner import ask_case, check_case
+from tests.core.model.tiny_model import TINY, random_tokens
+from tests.model_files import SMOLLM2_CASES
+
+LONGEST = 32
+
+
+def test_all_reference_cases_give_their_tokens_with_drafts(smollm2: Model) -> None:
+    """Five tokens at once, of which every fourth or so is wrong; the log-probabilities are the reference's too."""
+    answers = {case["name"]: case["greedy_token_ids"] for case in SMOLLM2_CASES}
+
+    def draft(ask: Ask) -> list[int]:
+        done = len(ask.output)
+        right = answers[ask.request_id][done : done + 5]
+        return [token_id if (done + i) % 4 else token_id + 1 for i, token_id in enumerate(right)]
+
+    asks = [ask_case(case) for case in SMOLLM2_CASES]
+    num_tokens = {case["name"]: min(len(case["greedy_token_ids"]), LONGEST) for case in SMOLLM2_CASES}
+    Driver(ModelRunner(smollm2), draft=draft).run(asks, num_tokens, budget=64)
+    for case, ask in zip(SMOLLM2_CASES, asks, strict=True):
+        assert len(ask.logprobs) == len(ask.output)
+        check_case(case, ask)
+
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "seeded": {"temperature": 0.9, "top_p": 0.9, "top_k": 40, "min_p": 0.01},
+    "repetition": {"temperature": 0.0, "repetition_penalty": 1.3},
+    "penalties": {"temperature": 0.8, "frequency_penalty": 0.7, "presence_penalty": -0.4},
+    "bad words": {"temperature": 0.0, "bad_words_token_ids": [[n] for n in range(0, 60, 7)] + [[5, 6], [9, 9]]},
+    "min tokens": {"temperature": 0.7, "min_tokens": 9, "all_stop_token_ids": list(range(0, 60, 3))},
+    "bias": {"temperature": 0.9, "logit_bias": {3: 4.0, 8: 3.0}},
+    "allowed": {"temperature": 1.0, "allowed_token_ids": [1, 2, 3], "frequency_penalty": 0.3},
+    "scored": {"temperature": 1.0, "logprobs": 3, "prompt_logprobs": 1},
+}
+
+
+def asks_of_features() -> list[Ask]:
+    prompt = random_tokens(20, TINY.vocab_size)
+    return [Ask(name, prompt, SamplingParams(**params), seed=11) for name, params in FEATURES.items()]
+
+
+@pytest.mark.parametrize("budget", [512, 11], ids=["whole-prompts", "chunks"])
+@pytest.mark.parametrize("wrong", [1, 2, 5], ids=["all wrong", "half wrong", "some wrong"])
+def test_every_sampling_feature_sees_the_drafts_before_it(tiny: Model, wrong: int, budget: int) -> None:
+    """Penalties, bad words, min_tokens and the draws, each in a request of its own, all in one batch."""
+    expected = asks_of_features()
+    Driver(ModelRunner(tiny)).run(expected, 20, budget)
+    answers = {ask.request_id: ask.output for ask in expected}
+
+    def draft(ask: Ask) -> list[int]:
+        done = len(ask.output)
+        right = answers[ask.request_id][done : done + 4]
+        return [token if (done + i) % wrong else (token + 1) % TINY.vocab_size for i, token in enumerate(right)]
+
+    asks = asks_of_features()
+    Driver(ModelRunner(tiny), draft=draft).run(asks, 20, budget)
+    for ask in asks:
+        assert ask.output[:20] == answers[ask.request_id], ask.request_id
+    scored, as_before = asks[-1], expected[-1]
+    assert [row.token_ids.tolist() for row in scored.logprobs[:20]] == [
+        r.token_ids.tolist() for r in as_before.logprobs
+    ]
+    assert scored.prompt_logprobs is not None
+    assert len(scored.prompt_logprobs.ranks.array) == len(scored.prompt) - 1
+
+
+def test_a_preempted_request_goes_on_after_a_draft(tiny: Model) -> None:
+    """With what was accepted and without the rest, in other blocks."""
+    expected = Ask("a", random_tokens(20, TINY.vocab_size), GREEDY)
+    Driver(ModelRunner(tiny)).run([expected], 24)
+
+    def draft(ask: Ask) -> list[int]:
+        done = len(ask.output)
+        return [*expected.output[done : done + 2], 0, 1, 2]
+
+    driver = Driver(ModelRunner(tiny), draft=draft)
+    resumed = Ask("a", expected.prompt, GREEDY)
+    driver.run([resumed], 9)
+    driver.finish(resumed)
+    driver.run([Ask("b", random_tokens(30, TINY.vocab_size, 1), GREEDY)], 5)
+    driver.run([resumed], 24, budget=16)
+    assert resumed.output[:24] == expected.output
