@@ -15,11 +15,20 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from core.config import CacheConfig, KVEventsConfig, ModelConfig, SchedulerConfig, SchedulingPolicy, SpeculationConfig
+from core.config import (
+    CacheConfig,
+    KVEventsConfig,
+    LoraConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SchedulingPolicy,
+    SpeculationConfig,
+)
 from core.engine_interface import Engine
 from core.executor.remote_ranks import run_ranks
 from core.hosts import ALONE, Hosts
 from core.hosts_options import hosts_options
+from core.lora.options import lora_options
 from core.process import ProcessConfig, exit_at_once, run_engine_core
 from core.process_options import CONTEXT_SETTINGS, option, process_options
 from core.wire.messages import EngineReadyResponse, ParallelConfig
@@ -62,6 +71,7 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 )
 @hosts_options
 @process_options
+@lora_options
 @option(
     "--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output. Default: the model's own limit."
 )
@@ -143,6 +153,7 @@ def command(
     model: Path,
     hosts: Hosts,
     process: ProcessConfig,
+    lora: LoraConfig | None,
     max_model_len: int | None,
     max_num_seqs: int,
     max_num_batched_tokens: int,
@@ -185,7 +196,14 @@ def command(
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local)
     load = functools.partial(
-        load_engine, model_config, cache, scheduler, hosts=hosts, profile_dir=profile_dir, kv_events=kv_events
+        load_engine,
+        model_config,
+        cache,
+        scheduler,
+        hosts=hosts,
+        profile_dir=profile_dir,
+        kv_events=kv_events,
+        lora=lora,
     )
     exit_at_once(run_engine_core(process, load))
 
@@ -208,6 +226,7 @@ def load_engine(
     hosts: Hosts = ALONE,
     profile_dir: Path | None = None,
     kv_events: KVEventsConfig | None = None,
+    lora: LoraConfig | None = None,
 ) -> Engine:
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
     from core.engine import EngineCore
@@ -217,17 +236,19 @@ def load_engine(
         from core.embedding.load import holds_embedding_model, load_embedding_engine
 
         if holds_embedding_model(model.path):
+            if lora is not None:
+                raise ValueError("--enable-lora: an embedding model runs without adapters")
             return load_embedding_engine(model, scheduler)
     with contextlib.ExitStack() as on_error:
         publisher = None
         if kv_events is not None:
             publisher = KVEventPublisher(kv_events, on_failure)
             on_error.callback(publisher.close)
-        executor = _load_executor(model, hosts, profile_dir)
+        executor = _load_executor(model, hosts, profile_dir, lora)
         on_error.callback(executor.shutdown)
         executor.on_failure(on_failure)
         max_model_len = model.max_model_len or executor.model_info.max_model_len
-        engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher)
+        engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher, lora)
         on_error.pop_all()
     num_ranks = hosts.tensor_parallel_size
     engine.ready_response = msgspec.structs.replace(
@@ -237,15 +258,17 @@ def load_engine(
     return engine
 
 
-def _load_executor(model: ModelConfig, hosts: Hosts, profile_dir: Path | None) -> "Executor":
+def _load_executor(model: ModelConfig, hosts: Hosts, profile_dir: Path | None, lora: LoraConfig | None) -> "Executor":
     """In processes of their own if there are several ranks."""
     if hosts.tensor_parallel_size > 1:
+        if lora is not None:
+            raise ValueError("--enable-lora does not go with a --tensor-parallel-size above 1 yet")
         from core.executor.multi_process import MultiProcessExecutor
 
         return MultiProcessExecutor(model, hosts, profile_dir)
     from core.executor.in_process import InProcessExecutor
 
-    return InProcessExecutor.load(model, profile_dir)
+    return InProcessExecutor.load(model, profile_dir, max_lora_rank=lora.max_lora_rank if lora is not None else None)
 
 
 def _computed_by(num_ranks: int) -> str:

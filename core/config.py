@@ -94,6 +94,29 @@ class SchedulerConfig:
             raise ValueError(f"num_speculative_tokens must be 0 with async_scheduling: {reason}")
 
 
+_DEFAULT_MAX_IN_MEMORY = 16
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Of adapters: ``max_loras`` that run in one step, ``max_cpu_loras`` in memory (None: 16, or more if more run)."""
+
+    max_loras: int = 4
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("max_loras", "max_lora_rank"):
+            if (value := getattr(self, field)) < 1:
+                raise ValueError(f"{field} must be at least 1, got {value}")
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise ValueError(f"max_cpu_loras must be at least max_loras ({self.max_loras}), got {self.max_cpu_loras}")
+
+    @property
+    def max_in_memory(self) -> int:
+        return self.max_cpu_loras or max(self.max_loras, _DEFAULT_MAX_IN_MEMORY)
+
+
 @dataclass(frozen=True)
 class KVEventsConfig:
     """Where KV events are published. Endpoints are ``tcp://HOST:PORT``, ``ipc://PATH`` or ``inproc://NAME``.

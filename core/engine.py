@@ -19,13 +19,14 @@ from typing import Any
 
 from core.batch_queue import BatchQueue
 from core.block_hash import BlockHasher
-from core.config import CacheConfig, SchedulerConfig
+from core.config import CacheConfig, LoraConfig, SchedulerConfig
 from core.data_parallel.engine_part import LockstepPart
 from core.executor.interface import Executor
 from core.kv_cache import KVCache
 from core.kv_cache_size import KVCacheSize
 from core.kv_events import KVEventLog, KVEventSink
 from core.kv_group import KVGroup
+from core.lora.loras import Loras
 from core.request import Request
 from core.request_limits import RequestLimits, check_request
 from core.scheduler import Outputs, Scheduler
@@ -52,7 +53,9 @@ class EngineCore:
         max_model_len: int,
         seed: int = 0,
         kv_events: KVEventSink | None = None,
+        lora: LoraConfig | None = None,
     ) -> None:
+        """``lora`` None: without adapters."""
         num_batches = _count_batches(executor, scheduler_config)
         groups = [
             KVGroup(index, window, cache_config.block_size, num_batches * scheduler_config.max_num_batched_tokens)
@@ -65,12 +68,14 @@ class EngineCore:
         self._hasher = BlockHasher(cache_config.block_size) if cache_config.enable_prefix_caching else None
         vocab_size = executor.model_info.vocab_size
         self._limits = RequestLimits(
-            max_model_len, vocab_size, size.max_request_tokens, executor.model_info.hidden_size
+            *(max_model_len, vocab_size, size.max_request_tokens, executor.model_info.hidden_size),
+            has_loras=lora is not None,
         )
         self._kv_events = kv_events
         event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None
         kv_cache = KVCache(size.num_blocks, cache_config.block_size, self._hasher, event_log, groups)
-        self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size)
+        loras = Loras(lora, executor) if lora is not None else None
+        self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size, loras)
         self._batch_queue = BatchQueue(executor, num_batches)
         self._utilities = Utilities(self.scheduler, executor)
         self.lockstep: LockstepPart | None = None
@@ -78,14 +83,17 @@ class EngineCore:
             self.lockstep = LockstepPart(self.scheduler, executor, self._utilities)
         self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
         self.ready_response = _make_ready_response(
-            executor, size, cache_config.block_size, max_model_len, scheduler_config
+            executor, size, cache_config.block_size, max_model_len, scheduler_config, lora
         )
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> Request:
-        """The checked request, the blocks of its prompt hashed. For the input thread. Raises RequestError."""
+        """The checked request, the blocks of its prompt hashed. For the input thread. Raises RequestError.
+
+        What is computed with an adapter is named after its load, of which only the busy loop knows.
+        """
         params = check_request(message, self._limits)
         request = Request(message, params, self._seed, self._limits.max_num_tokens)
-        if self._hasher is not None:
+        if self._hasher is not None and message.lora_request is None:
             request.cache_root = self._hasher.root(message.cache_salt)
             self._hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
         return request
@@ -93,6 +101,8 @@ class EngineCore:
     def add_request(self, request: Request) -> None:
         """Queue ``request``. Raises RequestError if a live request has its id."""
         self.scheduler.add_request(request)
+        if self._hasher is not None and request.adapter is not None:
+            request.cache_root = self._hasher.root(request.cache_salt, str(request.adapter.key))
         if request.abort_immediately:
             self.scheduler.abort_requests([request.request_id])
 
@@ -178,7 +188,12 @@ def _count_batches(executor: Executor, config: SchedulerConfig) -> int:
 
 
 def _make_ready_response(
-    executor: Executor, size: KVCacheSize, block_size: int, max_model_len: int, scheduler: SchedulerConfig
+    executor: Executor,
+    size: KVCacheSize,
+    block_size: int,
+    max_model_len: int,
+    scheduler: SchedulerConfig,
+    lora: LoraConfig | None,
 ) -> EngineReadyResponse:
     """Sizes as vLLM computes them, over all ``num_blocks``, the null block included."""
     return EngineReadyResponse(
@@ -192,4 +207,6 @@ def _make_ready_response(
         enable_sleep_mode=True,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        supports_lora=lora is not None,
+        max_loras=lora.max_loras if lora is not None else 0,
     )

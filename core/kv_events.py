@@ -32,7 +32,7 @@ class BlockStored(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
     medium: str | None
     lora_name: str | None
     extra_keys: list[ExtraKeys | None] | None = None
-    """Per block, what tells it apart from others with the same tokens: salt, digest of the embeddings it holds."""
+    """Per block, what tells it apart from others with the same tokens: adapter, salt, digest of its embeddings."""
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
@@ -102,16 +102,16 @@ class KVEventLog:
             self._publish(events)
 
     def _make_stored(self, request: Request, group: KVGroup, start: int, stop: int) -> BlockStored:
-        size = self._block_size
+        size, lora = self._block_size, request.lora_request
         extra_keys = [_extra_keys(request, index, size) for index in range(start, stop)]
         return BlockStored(
             block_hashes=request.block_hashes[start:stop],
             parent_block_hash=request.block_hashes[start - 1] if start else None,
             token_ids=request.token_ids[start * size : stop * size],
             block_size=size,
-            lora_id=None,
+            lora_id=lora.lora_int_id if lora is not None else None,
             medium=MEDIUM,
-            lora_name=None,
+            lora_name=lora.lora_name if lora is not None else None,
             extra_keys=extra_keys,
             group_idx=group.index,
             kv_cache_spec_kind=group.kind,
@@ -121,6 +121,8 @@ class KVEventLog:
 
 def _extra_keys(request: Request, index: int, block_size: int) -> ExtraKeys | None:
     keys: list[str | bytes] = []
+    if request.lora_request is not None:
+        keys.append(request.lora_request.lora_name)
     if index == 0 and request.cache_salt:
         keys.append(request.cache_salt)
     if request.embeds is not None:

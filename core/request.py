@@ -8,6 +8,7 @@ import time
 from core.block_hash import BlockHash
 from core.block_pool import Block
 from core.draft_history import DraftHistory
+from core.lora.adapter import Adapter
 from core.prompt_embeds import PromptEmbeds, prompt_tokens
 from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
@@ -36,6 +37,7 @@ class Request:
 
     __slots__ = (
         "abort_immediately",
+        "adapter",
         "arrival_number",
         "arrival_time",
         "block_hashes",
@@ -48,6 +50,7 @@ class Request:
         "eos_token_id",
         "events",
         "finish_reason",
+        "lora_request",
         "max_num_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -88,6 +91,9 @@ class Request:
         wanted = self.num_prompt_tokens + params.max_tokens if params.max_tokens is not None else max_num_tokens
         self.max_num_tokens = min(wanted, max_num_tokens)
         self.abort_immediately = message.abort_immediately
+        self.lora_request = message.lora_request
+        self.adapter: Adapter | None = None
+        """From when it is added until it ends."""
 
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from core.prompt_embeds import find_embeds_violations, prompt_tokens
-from core.wire.messages import EngineCoreRequest
+from core.wire.messages import EngineCoreRequest, LoRARequest
 from core.wire.sampling_params import SamplingParams, Violation, find_violations
 
 # To ignore one of these would give an answer that looks right and is not.
-_UNSUPPORTED = ("mm_features", "pooling_params", "lora_request", "resumable")
+_UNSUPPORTED = ("mm_features", "pooling_params", "resumable")
 _UNSUPPORTED_SAMPLING = ("structured_outputs", "logprob_token_ids", "thinking_token_budget")
 
 
@@ -28,6 +28,8 @@ class RequestLimits:
     vocab_size: int
     max_cached_tokens: int
     hidden_size: int
+    has_loras: bool = False
+    """Whether requests may name adapters."""
 
     @property
     def max_num_tokens(self) -> int:
@@ -47,6 +49,8 @@ def _find_request_violations(request: EngineCoreRequest, limits: RequestLimits) 
     for field in _UNSUPPORTED:
         if getattr(request, field):
             yield Violation(field, "is not supported by this engine")
+    if request.lora_request is not None:
+        yield from _lora_violations(request.lora_request, limits)
     if request.prompt_embeds is None:
         yield from _token_prompt_violations(request, limits)
     else:
@@ -55,6 +59,13 @@ def _find_request_violations(request: EngineCoreRequest, limits: RequestLimits) 
         yield Violation("sampling_params", "must be given")
     else:
         yield from _sampling_violations(request.sampling_params, limits.vocab_size)
+
+
+def _lora_violations(lora: LoRARequest, limits: RequestLimits) -> Iterator[Violation]:
+    if not limits.has_loras:
+        yield Violation("lora_request", "is not supported by this engine: LoRA is not enabled (--enable-lora)")
+    elif lora.lora_int_id < 1:
+        yield Violation("lora_request", f"must have an id of at least 1, got {lora.lora_int_id}")
 
 
 def _token_prompt_violations(request: EngineCoreRequest, limits: RequestLimits) -> Iterator[Violation]:

@@ -19,6 +19,7 @@ from typing import Literal
 from core.config import SchedulerConfig
 from core.executor.interface import ModelRunnerOutput
 from core.kv_cache import KVCache
+from core.lora.loras import Loras, count_by_name
 from core.request import Request, RequestStatus
 from core.request_limits import RequestError
 from core.request_output import attach_logprobs, make_output
@@ -48,8 +49,9 @@ class PauseState(enum.Enum):
 class Scheduler:
     """Shares one KV cache out among requests. Owned by the busy loop: no locks."""
 
-    def __init__(self, config: SchedulerConfig, kv_cache: KVCache, vocab_size: int) -> None:
+    def __init__(self, config: SchedulerConfig, kv_cache: KVCache, vocab_size: int, loras: Loras | None = None) -> None:
         self.kv_cache = kv_cache
+        self.loras = loras
         self.requests: dict[str, Request] = {}
         self.waiting = RequestQueue(config.scheduling_policy)
         self.running = RequestQueue(config.scheduling_policy)
@@ -71,7 +73,7 @@ class Scheduler:
 
     def has_work(self) -> bool:
         """Whether there are steps in flight, or another would do anything: compute, or report what has finished."""
-        if self._num_in_flight or self._has_unreported_finish:
+        if self._num_in_flight or self._has_unreported_finish or (self.loras is not None and self.loras.is_loading):
             return True
         match self.pause_state:
             case PauseState.UNPAUSED:
@@ -86,6 +88,8 @@ class Scheduler:
         request_id = request.request_id
         if request_id in self.requests:
             raise RequestError(Violation("request_id", f"must not be that of a live request, got {request_id!r}"))
+        if request.lora_request is not None and self.loras is not None:
+            self.loras.hold(request)
         request.record(EventType.QUEUED)
         request.arrival_number = next(self._arrival_numbers)
         self.requests[request_id] = request
@@ -139,6 +143,8 @@ class Scheduler:
 
         None if there is nothing to compute, nor anything to tell that the steps in flight will not tell.
         """
+        if self.loras is not None and self.loras.settle():
+            self._refuse_broken_adapters()
         step = Step(self._config.max_num_batched_tokens)
         if self.pause_state is not PauseState.PAUSED_ALL:
             num_preemptions = self.num_preemptions
@@ -174,6 +180,8 @@ class Scheduler:
         if len(self.requests) != len(self.waiting) + len(self.running):
             raise RuntimeError(f"{len(self.requests)} requests, {self}")
         self.kv_cache.check_integrity(self.requests.values())
+        if self.loras is not None:
+            self.loras.check_integrity(self.requests.values())
 
     def _schedule_running(self, step: Step) -> None:
         """Give each running request its tokens, in order."""
@@ -208,8 +216,8 @@ class Scheduler:
     def _schedule_waiting(self, step: Step) -> None:
         """Admit requests in their order until one does not fit."""
         while self.waiting and step.budget > 0 and len(self.running) < self._config.max_num_seqs:
-            request = self.waiting[0]
-            if not self.kv_cache.admit(request):
+            request = self.waiting[0] if self.loras is None else self.loras.choose(self.waiting, self.running)
+            if request is None or not self.kv_cache.admit(request):
                 break
             self.waiting.remove(request)
             self.running.add(request)
@@ -218,6 +226,13 @@ class Scheduler:
             if request.num_preemptions == 0:
                 request.num_cached_tokens = request.num_computed_tokens
             step.begin(request)
+
+    def _refuse_broken_adapters(self) -> None:
+        """End those that wait for an adapter that could not be loaded."""
+        for request in list(self.waiting):
+            if request.adapter is not None and request.adapter.error is not None:
+                output = self._fail(request, f"{REFUSED}lora_request {request.adapter.error}")
+                self._pending_outputs.setdefault(request.client_index, EngineCoreOutputs()).outputs.append(output)
 
     def _advance(self, share: Share, result: ModelRunnerOutput) -> EngineCoreOutput | None:
         """What the step gave the request of ``share``; None while its prefill is incomplete."""
@@ -279,6 +294,8 @@ class Scheduler:
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         self.kv_cache.release(request)
+        if request.adapter is not None and self.loras is not None:
+            self.loras.release(request.adapter)
         del self.requests[request.request_id]
         self._has_unreported_finish = True
 
@@ -289,4 +306,6 @@ class Scheduler:
             kv_cache_usage=self.kv_cache.usage,
             prefix_cache_stats=self.kv_cache.take_stats(),
             spec_decoding_stats=self._speculation.take_stats(),
+            waiting_lora_adapters=count_by_name(self.waiting) if self.loras is not None else {},
+            running_lora_adapters=count_by_name(self.running) if self.loras is not None else {},
         )

@@ -46,6 +46,7 @@ class Step:
             block_ids=[[block.block_id for block in table] for table in request.block_tables],
             num_computed_tokens=request.num_scheduled_tokens,
             embeds=request.embeds,
+            lora=request.adapter.key if request.adapter is not None else None,
         )
         self.work.new_requests.append(new)
         self._compute(request, min(request.num_due_tokens, self.budget))

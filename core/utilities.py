@@ -4,9 +4,10 @@ Named and typed as vLLM's EngineCore has them, because genuine front ends call t
 """
 
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import Any
 
 from core.executor.interface import Executor, SchedulerOutput
+from core.lora.loras import Loras
 from core.pauses import Pauses
 from core.scheduler import PauseMode, Scheduler
 from core.sleep import Sleep, WakeTag
@@ -56,8 +57,10 @@ class Utilities(UtilityTable):
         self._pauses.settle()
 
     def reset(self) -> None:
-        """Be as after the start: awake, and nothing cached."""
+        """Be as after the start: awake, without adapters, and nothing cached."""
         self.wake_up()
+        if (loras := self._scheduler.loras) is not None:
+            loras.remove_all()
         self.reset_prefix_cache(reset_running_requests=True)
 
     def get_supported_tasks(self) -> list[str]:
@@ -141,16 +144,29 @@ class Utilities(UtilityTable):
         return self._executor.collective_rpc(method, timeout, args or [], kwargs or {})
 
     def list_loras(self) -> list[int]:
-        return []
+        """The ids of those that are loaded."""
+        return self._scheduler.loras.ids if self._scheduler.loras is not None else []
 
-    def add_lora(self, lora_request: LoRARequest) -> NoReturn:
-        raise RuntimeError(f"LoRA is not enabled: cannot add {shortened(lora_request.lora_name)}")
+    def add_lora(self, lora_request: LoRARequest) -> Future[bool]:
+        """Load an adapter, beside the steps; answered when requests can run with it."""
+        loras = self._loras(f"cannot add {shortened(lora_request.lora_name)}")
+        self._sleep.check_awake()
+        if lora_request.lora_int_id < 1:
+            raise ValueError(f"lora_int_id must be at least 1, got {lora_request.lora_int_id}")
+        return loras.add(lora_request)
 
-    def remove_lora(self, lora_id: int) -> NoReturn:
-        raise RuntimeError(f"LoRA is not enabled: there is no adapter {shortened(lora_id)} to remove")
+    def remove_lora(self, lora_id: int) -> Future[bool] | bool:
+        """Unload it once its last request has ended. False if there is none of that id."""
+        return self._loras(f"there is no adapter {shortened(lora_id)} to remove").remove(lora_id)
 
-    def pin_lora(self, lora_id: int) -> NoReturn:
-        raise RuntimeError(f"LoRA is not enabled: there is no adapter {shortened(lora_id)} to pin")
+    def pin_lora(self, lora_id: int) -> bool:
+        """Keep it in memory, however many others come."""
+        return self._loras(f"there is no adapter {shortened(lora_id)} to pin").pin(lora_id)
+
+    def _loras(self, complaint: str) -> Loras:
+        if self._scheduler.loras is None:
+            raise RuntimeError(f"LoRA is not enabled: {complaint}")
+        return self._scheduler.loras
 
     def _clear_caches(self) -> None:
         self._scheduler.reset_prefix_cache(reset_running_requests=True)

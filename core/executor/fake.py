@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.executor.fake_loras import FakeLoras
 from core.executor.fake_request import FakeExecutorError, FakeRequest, hash_prefix, make_logprobs
 from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, SchedulerOutput
 from core.executor.worker_calls import call_worker
@@ -74,6 +75,7 @@ class FakeExecutor:
         self.profiles: list[tuple[str | None, int, int | None]] = []
         """Those started, by prefix, steps skipped and longest length."""
         self.is_profiling = False
+        self.loras = FakeLoras()
 
     @property
     def model_info(self) -> ModelInfo:
@@ -116,6 +118,14 @@ class FakeExecutor:
         if "kv_cache" in self.asleep_parts.intersection(parts):
             self._slots = np.full(self._num_slots, _EMPTY, dtype=np.int64)
         self.asleep_parts -= frozenset(parts)
+
+    def load_lora(self, key: int, path: str) -> "Future[None]":
+        return self.loras.load(key, path)
+
+    def unload_lora(self, key: int) -> None:
+        if self._queued:
+            self._run_until(self._queued[-1][0])
+        self.loras.unload(key)
 
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
         self.profiles.append((prefix, num_skipped, max_steps))
@@ -165,6 +175,7 @@ class FakeExecutor:
         if self._has_failed:
             raise FakeExecutorError(f"step {self._num_steps}: the executor has failed")
         self._update_requests(scheduled)
+        self.loras.check(self._requests[request_id].lora for request_id in scheduled.num_scheduled_tokens)
         result = ModelRunnerOutput()
         for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
             request = self._requests[request_id]

@@ -27,6 +27,7 @@ class FakeRequest:
         self.num_prompt_logprobs = new.sampling_params.prompt_logprobs
         self.block_ids = [list(block_ids) for block_ids in new.block_ids]
         self.num_cached_tokens = self.num_computed_tokens = new.num_computed_tokens
+        self.lora = new.lora
         self._embeds = new.embeds
         self._expected: list[int] = []
 
@@ -72,17 +73,17 @@ class FakeRequest:
 
     def hash_before(self, position: int) -> int:
         """Of the tokens before ``position``."""
-        return self.expected_slots(position)[-1] if position else 0
+        return self.expected_slots(position)[-1] if position else self.lora or 0
 
     def expected_slots(self, count: int) -> list[int]:
         """What the first ``count`` slots must hold."""
         known = len(self._expected)
-        self._expected += hash_prefix(self.inputs(known, count), self._expected[-1] if known else 0)
+        self._expected += hash_prefix(self.inputs(known, count), self._expected[-1] if known else self.lora or 0)
         return self._expected[:count]
 
 
 def hash_prefix(token_ids: Sequence[int], before: int) -> list[int]:
-    """One hash per token, each of the one before it and its token; 0 comes before the first."""
+    """One hash per token, each of the one before it and its token; the adapter's key, or 0, comes before the first."""
     hashes = []
     for token_id in token_ids:
         before = ((before ^ (token_id + 1)) * 0x5851F42D4C957F2D + 0x14057B7EF767814F) & _MASK

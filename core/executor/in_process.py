@@ -2,6 +2,7 @@
 
     busy loop      load, initialize_kv_cache ─ execute_model … Future.result ─ sleep, wake_up ─ shutdown
     model thread                                  └─▶ ModelRunner.execute ──▲
+    LoRA thread    load_lora: reads files, while steps run
 
 While steps are in flight the model runner belongs to the model thread, and so does the profiler, always: it records the
 thread that it was started on. Torch lets go of the interpreter while it computes, so the busy loop makes the next step
@@ -21,6 +22,7 @@ from core.executor.profiler import Profiler
 from core.executor.worker_calls import call_worker
 from core.model.device import free_memory_bytes, give_back_memory
 from core.model.kv_layout import KVLayout
+from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
@@ -40,27 +42,40 @@ class InProcessExecutor:
 
     max_concurrent_batches = 2
 
-    def __init__(self, load: Callable[[], Model], profiler: Profiler, num_sharing: int = 1) -> None:
+    def __init__(
+        self, load: Callable[[], Model], profiler: Profiler, num_sharing: int = 1, adapters: Adapters | None = None
+    ) -> None:
         self._load = load
+        self._adapters = adapters
         self._profiler = profiler
         self._num_sharing = num_sharing
-        self._runner: ModelRunner | None = ModelRunner(load())
+        self._runner: ModelRunner | None = ModelRunner(load(), adapters)
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
         # How many threads torch uses is, in part, each thread's own affair.
         self._model_thread = ThreadPoolExecutor(1, "model", initializer=use_available_cpus)
+        self._lora_thread = ThreadPoolExecutor(1, "lora")
 
     @classmethod
     def load(
-        cls, config: ModelConfig, profile_dir: Path | None = None, group: TensorGroup | None = None
+        cls,
+        config: ModelConfig,
+        profile_dir: Path | None = None,
+        group: TensorGroup | None = None,
+        max_lora_rank: int | None = None,
     ) -> "InProcessExecutor":
-        """``group``: the ranks that share the model, if this is one of several.
+        """``group``: the ranks that share the model, if this is one of several. ``max_lora_rank`` None: no adapters.
 
         Raises ValueError for a setting that is not allowed, ModelLoadError for what is wrong with the files.
         """
         use_available_cpus(config.num_cores_here)
         profiler = Profiler(profile_dir, f"-rank{group.rank}" if group else "")
-        return cls(functools.partial(load_model, config, group=group), profiler, config.num_cores_here)
+        adapters = None if max_lora_rank is None else Adapters(max_lora_rank)
+        load = functools.partial(load_model, config, adapters, group)
+        executor = cls(load, profiler, config.num_cores_here, adapters)
+        if adapters is not None and adapters.num_modules == 0:
+            raise ValueError("--enable-lora: the layers of this model cannot be adapted")
+        return executor
 
     @property
     def model_info(self) -> ModelInfo:
@@ -96,9 +111,18 @@ class InProcessExecutor:
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
         return self._model_thread.submit(self._execute, scheduler_output)
 
+    def load_lora(self, key: int, path: str) -> "Future[None]":
+        return self._lora_thread.submit(self._existing_adapters.load, key, Path(path))
+
+    def unload_lora(self, key: int) -> None:
+        """After the steps that were started before."""
+        self._model_thread.submit(self._existing_adapters.remove, key)
+
     def sleep(self) -> None:
         freed, device = self.memory_bytes, self._device
         self._running.drop()
+        if self._adapters is not None:
+            self._lora_thread.submit(self._adapters.drop).result()
         give_back_memory(device)
         logger.info("asleep: %s freed", ", ".join(f"{n >> 20} MiB of {part}" for part, n in freed.items()))
 
@@ -131,6 +155,7 @@ class InProcessExecutor:
     def shutdown(self) -> None:
         """Waits for the steps in flight."""
         if self._runner is not None:
+            self._lora_thread.shutdown()
             self._model_thread.submit(self._profiler.close).result()
             self._model_thread.shutdown()
         self._runner = None
@@ -145,10 +170,24 @@ class InProcessExecutor:
             raise RuntimeError("the executor is shut down")
         return self._runner
 
+    @property
+    def _existing_adapters(self) -> Adapters:
+        if self._adapters is None:
+            raise RuntimeError("LoRA is not enabled")
+        return self._adapters
+
     def _reload(self) -> Model:
-        model = self._load()
-        if (found := _describe(model)) != self._model_info:
-            raise RuntimeError(f"the model's files have changed while it slept: {self._model_info} became {found}")
+        """The model, and its adapters. Nothing is kept of either if one of them cannot be had."""
+        try:
+            model = self._load()
+            if (found := _describe(model)) != self._model_info:
+                raise RuntimeError(f"the model's files have changed while it slept: {self._model_info} became {found}")
+            if self._adapters is not None:
+                self._adapters.restore()
+        except BaseException:
+            if self._adapters is not None:
+                self._adapters.drop()
+            raise
         return model
 
 

@@ -142,6 +142,18 @@ class Executor(Protocol):
         """
         ...
 
+    def load_lora(self, key: int, path: str) -> "Future[None]":
+        """Read the adapter in the folder ``path``, beside the steps; once that is done, requests may name ``key``.
+
+        The Future has an exception that says what is wrong with its files. Whatever sleeps, adapters come back with the
+        weights. Raises RuntimeError where there are none.
+        """
+        ...
+
+    def unload_lora(self, key: int) -> None:
+        """Forget an adapter that was loaded. Steps that were started may still need it, later ones do not."""
+        ...
+
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
         """Record steps, from the one after the next ``num_skipped``, at most ``max_steps`` of them.
 

@@ -122,6 +122,12 @@ class MultiProcessExecutor:
         finally:
             self._find_asleep_parts()
 
+    def load_lora(self, key: int, path: str) -> "Future[None]":  # noqa: ARG002
+        raise RuntimeError("LoRA is not enabled: adapters are not shared out among ranks yet")
+
+    def unload_lora(self, key: int) -> None:  # noqa: ARG002
+        raise RuntimeError("LoRA is not enabled")
+
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
         self._ask(orders.StartProfile(prefix, num_skipped, max_steps))
 

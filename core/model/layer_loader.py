@@ -15,8 +15,8 @@ from core.model.weight_source import WeightSource
 class LayerLoader:
     """Every method raises ModelLoadError for a tensor that is missing or has the wrong shape.
 
-    ``adapters`` get to know every linear layer, and may add to what it gives. Of a rank's part of a model, the layers
-    join their results with the other ranks' by themselves.
+    ``adapters`` get to know every linear layer but the head, and may add to what it gives. Of a rank's part of a model,
+    the layers join their results with the other ranks' by themselves.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LayerLoader:
         """The logits' layer. Of several ranks each computes its part of the vocabulary, and all get the whole."""
         weight, group = self.source.dense(f"{name}.weight", (vocab_size, in_size)), self.source.group
         if group is None:
-            return self._adapt(self._make([weight]), {name: vocab_size}, in_size)
+            return self._make([weight])
         return GatheredLinear(self._make([own_rows(weight, group)]), group, vocab_size)
 
     def vector(self, name: str, size: int) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.config import CacheConfig, SchedulerConfig, SchedulingPolicy, SpeculationConfig
+from core.config import CacheConfig, LoraConfig, SchedulerConfig, SchedulingPolicy, SpeculationConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_next_token
 from core.kv_events import KVEventSink
@@ -54,6 +54,7 @@ def make_engine(
     num_speculative_tokens: int = 0,
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
+    lora: LoraConfig | None = None,
 ) -> EngineCore:
     memory = num_blocks * block_size * FAKE_MODEL.kv_bytes_per_token
     return EngineCore(
@@ -68,6 +69,7 @@ def make_engine(
         ),
         max_model_len,
         kv_events=kv_events,
+        lora=lora,
     )
 
 

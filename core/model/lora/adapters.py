@@ -13,9 +13,6 @@ from core.model.lora.peft_folder import LoraPair, PeftFolder
 
 logger = logging.getLogger(__name__)
 
-_NOT_ADAPTED = ("lm_head", "model.embed_tokens")
-"""Logits are of other rows than those of a step."""
-
 
 class Adapters:
     """Adapters by the key they were loaded under. A step may run while another thread loads."""
@@ -40,8 +37,6 @@ class Adapters:
         self, base: Linear, parts: Mapping[str, int], in_size: int, device: torch.device, dtype: torch.dtype
     ) -> Linear:
         """``base``, which holds ``parts`` side by side, so that adapters can add to it."""
-        if any(name in _NOT_ADAPTED for name in parts):
-            return base
         layer = AdaptedLinear(base, parts, in_size, self._step)
         self._layers |= dict.fromkeys(parts, layer)
         self._place = device, dtype
