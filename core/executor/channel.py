@@ -3,6 +3,8 @@
 The stream's end is how each notices that the other is gone: the system closes it, however a process dies.
 """
 
+import contextlib
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -45,8 +47,10 @@ class Channel(Generic[T]):
         """Whether there is a message, or the beginning of one, or the end."""
         return self._connection.poll(seconds)
 
-    def close(self) -> None:
-        self._connection.close()
+    def hang_up(self) -> None:
+        """Both sides read the end of the stream, even one that is reading now."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as stream:
+            stream.shutdown(socket.SHUT_RDWR)
 
 
 def as_connection(stream: socket.socket) -> "Connection[Any, Any]":

@@ -48,7 +48,8 @@ class RankLink:
             self._channel.send(order)
 
     def fail(self, error: Exception) -> None:
-        """Whoever waits for an answer gets ``error``, and so does whoever asks from now on."""
+        """Whoever waits for an answer gets ``error``, and so does whoever asks from now on. The rank reads the end."""
+        self._channel.hang_up()
         with self._lock:
             self._error = self._error or error
             asked, self._asked = self._asked, deque()

@@ -15,7 +15,7 @@ import setproctitle
 
 from core.executor.channel import Channel, as_connection, listen
 from core.executor.orders import Hello
-from core.executor.rank_children import RankChildren
+from core.executor.rank_children import RANK_MODULE, RankChildren
 from core.hosts import Hosts
 
 logger = logging.getLogger(__name__)
@@ -68,14 +68,14 @@ def _accept(listener: socket.socket, awaited: Collection[int], size: int) -> "tu
     return -1, None
 
 
-def run_ranks(model: Path, hosts: Hosts, shutdown_timeout_s: float) -> int:
+def run_ranks(model: Path, hosts: Hosts, shutdown_timeout_s: float, module: str = RANK_MODULE) -> int:
     """Run the ranks of a host that has no core, until the core ends them: the exit code.
 
     0 if the core had them end, 1 if the core or one of them was lost. SIGTERM ends them after ``shutdown_timeout_s``:
-    they are needed while the core lets requests run to their end.
+    they are needed while the core lets requests run to their end. ``module`` is what a rank runs.
     """
     setproctitle.setproctitle(f"sluicegate: ranks of host {hosts.node_rank}")
-    children = RankChildren(model)
+    children = RankChildren(model, module)
     with _ended_by_signals(shutdown_timeout_s), contextlib.ExitStack() as cleanup:
         cleanup.callback(children.join, 0)
         for rank in hosts.ranks_here:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -193,10 +194,15 @@ class CoreProcess:
     """``python -m MODULE --handshake-address ADDRESS ARGS``, ended by its context if it does not end by itself."""
 
     def __init__(
-        self, address: str, *args: str, module: str = "bench.null_core", pass_fds: tuple[int, ...] = ()
+        self,
+        address: str,
+        *args: str,
+        module: str = "bench.null_core",
+        pass_fds: tuple[int, ...] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         command = [sys.executable, "-m", module, "--handshake-address", address, *args]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **(variables or {})}
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=pass_fds, stderr=subprocess.PIPE, text=True
         )

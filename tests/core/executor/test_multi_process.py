@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 import numpy as np
+import psutil
 import pytest
 
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_embed
@@ -168,6 +169,14 @@ def test_a_rank_that_cannot_load() -> None:
     """Its words are raised, though the other still loads; no process is left."""
     with pytest.raises(ValueError, match="is-not-there: no such file, on rank 1 of 2"):
         fake_ranks("is-not-there")
+
+
+def test_a_load_that_is_interrupted() -> None:
+    """By a signal whose handler raises, as SIGTERM's does in a core: it leaves no process, though both ranks hang."""
+    before = psutil.Process().children()
+    with pytest.raises(KeyboardInterrupt):
+        fake_ranks("interrupts-its-core")
+    assert psutil.Process().children() == before
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
