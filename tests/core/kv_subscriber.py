@@ -13,10 +13,19 @@ END_MARKER = b"\xff" * 8
 
 
 class KnownBlocks:
-    """The tokens of each block that can be found, by hash. ``learn`` fails on an event that contradicts them."""
+    """The tokens of each block that can be found, by group and hash. ``learn`` fails on what contradicts them."""
 
     def __init__(self) -> None:
-        self.blocks: dict[bytes, list[int]] = {}
+        self._groups: dict[int, dict[bytes, list[int]]] = {}
+
+    @property
+    def blocks(self) -> dict[bytes, list[int]]:
+        """Of the first group."""
+        return self.of_group(0)
+
+    def of_group(self, group_idx: int | None) -> dict[bytes, list[int]]:
+        assert group_idx is not None
+        return self._groups.setdefault(group_idx, {})
 
     def learn(self, events: Sequence[KVEvent]) -> None:
         for event in events:
@@ -25,18 +34,19 @@ class KnownBlocks:
                     self._learn_stored(event)
                 case BlockRemoved():
                     for block_hash in event.block_hashes:
-                        del self.blocks[block_hash]
+                        del self.of_group(event.group_idx)[block_hash]
                 case AllBlocksCleared():
-                    self.blocks.clear()
+                    self._groups.clear()
 
     def _learn_stored(self, event: BlockStored) -> None:
         assert len(event.token_ids) == len(event.block_hashes) * event.block_size
         assert event.extra_keys is not None
         assert len(event.extra_keys) == len(event.block_hashes)
+        blocks = self.of_group(event.group_idx)
         for index, block_hash in enumerate(event.block_hashes):
-            assert block_hash not in self.blocks
+            assert block_hash not in blocks
             start = index * event.block_size
-            self.blocks[block_hash] = event.token_ids[start : start + event.block_size]
+            blocks[block_hash] = event.token_ids[start : start + event.block_size]
 
 
 class KVSubscriber:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.engine import EngineCore
-from core.executor.fake import fake_embed
+from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_embed
 from core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
@@ -37,8 +37,8 @@ class Listener:
         return batches
 
 
-def hashes_in(engine: EngineCore) -> set[bytes]:
-    return engine.scheduler.kv_cache.cached_hashes()
+def hashes_in(engine: EngineCore, group_idx: int = 0) -> set[bytes]:
+    return engine.scheduler.kv_cache.cached_hashes(group_idx)
 
 
 def test_the_form_on_the_wire_is_that_of_vllm() -> None:
@@ -171,18 +171,42 @@ ACTIONS = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(ACTIONS, max_size=40))
-def test_the_listener_knows_what_the_pool_knows(actions: list[Any]) -> None:
+@given(st.lists(ACTIONS, max_size=40), st.sampled_from([(None,), (None, 6)]))
+def test_the_listener_knows_what_the_pool_knows(actions: list[Any], windows: tuple[int | None, ...]) -> None:
     """After each of many steps, evictions, preemptions, aborts, resets and sleeps: the very same set of blocks."""
     listener = Listener()
-    engine = make_engine(num_blocks=11, max_model_len=40, max_num_batched_tokens=16, kv_events=listener)
+    num_blocks, executor = 1 + 10 * len(windows), make_executor(windows)
+    engine = make_engine(num_blocks, max_model_len=40, max_num_batched_tokens=16, executor=executor, kv_events=listener)
     for index, action in enumerate(actions):
         perform(engine, action, str(index))
-        assert set(listener.known.blocks) == hashes_in(engine)
+        for group_idx in range(len(windows)):
+            assert set(listener.known.of_group(group_idx)) == hashes_in(engine, group_idx)
     engine.call_utility("wake_up", [None])
     run_to_end(engine)
     assert set(listener.known.blocks) == hashes_in(engine)
     assert all(len(token_ids) == 4 for token_ids in listener.known.blocks.values())
+
+
+def make_executor(windows: tuple[int | None, ...]) -> FakeExecutor:
+    return FakeExecutor(msgspec.structs.replace(FAKE_MODEL, kv_windows=windows))
+
+
+def test_each_group_tells_of_its_own_blocks() -> None:
+    """The same hashes, with the group's number, its kind and its window; the utility has the same to say of it."""
+    listener = Listener()
+    engine = make_engine(executor=make_executor((None, 6)), kv_events=listener)
+    add(engine, "a", PROMPT, max_tokens=1)
+    run_to_end(engine)
+    [[full, window]] = listener.take()
+    assert isinstance(full, BlockStored)
+    assert isinstance(window, BlockStored)
+    assert full.block_hashes == window.block_hashes
+    told = [(e.group_idx, e.kv_cache_spec_kind, e.block_size, e.kv_cache_spec_sliding_window) for e in (full, window)]
+    assert told == [(0, "full_attention", 4, None), (1, "sliding_window", 4, 6)]
+    groups = engine.call_utility("get_kv_cache_group_metadata", [])
+    assert [
+        tuple(group[key] for key in ("group_idx", "kind", "block_size", "sliding_window")) for group in groups
+    ] == told
 
 
 def perform(engine: EngineCore, action: Any, request_id: str) -> None:
