@@ -138,6 +138,12 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 )
 @option("--seed", type=int, default=ModelConfig.seed, help="Mixed into the draws of requests that bring no seed.")
 @option(
+    "--max-logprobs",
+    type=click.IntRange(min=-1),
+    default=ModelConfig.max_logprobs,
+    help="Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary.",
+)
+@option(
     "--profile-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where a front end may have profiles of the model written. Default: it may not.",
@@ -170,6 +176,7 @@ def command(
     device: str,
     data_parallel_size_local: int,
     seed: int,
+    max_logprobs: int,
     profile_dir: Path | None,
     kv_events_endpoint: str | None,
     kv_events_topic: str,
@@ -194,7 +201,9 @@ def command(
             raise ValueError("--kv-events-endpoint: there are no events with --no-enable-prefix-caching")
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    model_config = ModelConfig(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local)
+    model_config = ModelConfig(
+        model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs
+    )
     load = functools.partial(
         load_engine,
         model_config,
@@ -248,7 +257,7 @@ def load_engine(
         on_error.callback(executor.shutdown)
         executor.on_failure(on_failure)
         max_model_len = model.max_model_len or executor.model_info.max_model_len
-        engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher, lora)
+        engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher, lora, model.max_logprobs)
         on_error.pop_all()
     num_ranks = hosts.tensor_parallel_size
     engine.ready_response = msgspec.structs.replace(

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from core.wire.sampling_params import MAX_LOGPROBS
+
 SchedulingPolicy = Literal["fcfs", "priority"]
 _MAX_PORT = 65535
 _MAX_SPECULATIVE_TOKENS = 32
@@ -24,6 +26,8 @@ class ModelConfig:
     """Mixed into the draws of requests that bring no seed of their own."""
     num_cores_here: int = 1
     """Cores that share this host, this one included."""
+    max_logprobs: int = MAX_LOGPROBS
+    """Most log-probabilities that a request may ask for, -1 = those of the whole vocabulary."""
 
     def served_len(self, limit: int) -> int:
         """``max_model_len``, or the model's own ``limit`` without one. Raises ValueError if it is beyond that."""

@@ -32,6 +32,7 @@ from core.request_limits import RequestLimits, check_request
 from core.scheduler import Outputs, Scheduler
 from core.utilities import Utilities
 from core.wire.messages import EngineCoreRequest, EngineReadyResponse
+from core.wire.sampling_params import MAX_LOGPROBS
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class EngineCore:
         seed: int = 0,
         kv_events: KVEventSink | None = None,
         lora: LoraConfig | None = None,
+        max_logprobs: int = MAX_LOGPROBS,
     ) -> None:
         """``lora`` None: without adapters."""
         num_batches = _count_batches(executor, scheduler_config)
@@ -70,6 +72,7 @@ class EngineCore:
         self._limits = RequestLimits(
             *(max_model_len, vocab_size, size.max_request_tokens, executor.model_info.hidden_size),
             has_loras=lora is not None,
+            max_logprobs=max_logprobs,
         )
         self._kv_events = kv_events
         event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 
 from core.prompt_embeds import find_embeds_violations, prompt_tokens
 from core.wire.messages import EngineCoreRequest, LoRARequest
-from core.wire.sampling_params import SamplingParams, Violation, find_violations
+from core.wire.sampling_params import (
+    MAX_LOGPROBS,
+    SamplingParams,
+    Violation,
+    find_scored_prompt_violations,
+    find_violations,
+)
 
 # To ignore one of these would give an answer that looks right and is not.
 _UNSUPPORTED = ("mm_features", "pooling_params", "resumable")
-_UNSUPPORTED_SAMPLING = ("structured_outputs", "logprob_token_ids", "thinking_token_budget")
+_UNSUPPORTED_SAMPLING = ("structured_outputs",)
+_UNLIMITED = -1
 
 
 class RequestError(ValueError):
@@ -30,6 +37,7 @@ class RequestLimits:
     hidden_size: int
     has_loras: bool = False
     """Whether requests may name adapters."""
+    max_logprobs: int = MAX_LOGPROBS
 
     @property
     def max_num_tokens(self) -> int:
@@ -58,7 +66,9 @@ def _find_request_violations(request: EngineCoreRequest, limits: RequestLimits) 
     if request.sampling_params is None:
         yield Violation("sampling_params", "must be given")
     else:
-        yield from _sampling_violations(request.sampling_params, limits.vocab_size)
+        yield from _sampling_violations(request.sampling_params, limits)
+        num_tokens = len(request.prompt_token_ids or ())
+        yield from find_scored_prompt_violations(request.sampling_params, limits.vocab_size, num_tokens)
 
 
 def _lora_violations(lora: LoRARequest, limits: RequestLimits) -> Iterator[Violation]:
@@ -105,10 +115,12 @@ def _vocabulary_violations(token_ids: list[int], vocab_size: int) -> Iterator[Vi
         yield Violation("prompt_token_ids", f"must be in {bound}, got {token_id} at position {position}")
 
 
-def _sampling_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
+def _sampling_violations(params: SamplingParams, limits: RequestLimits) -> Iterator[Violation]:
     for field in _UNSUPPORTED_SAMPLING:
         if getattr(params, field) is not None:
             yield Violation(field, "is not supported by this engine")
+    if params.thinking_token_budget not in (None, _UNLIMITED):
+        yield Violation("thinking_token_budget", "needs a reasoning parser, which this engine does not have")
     if params.n > 1:
         yield Violation("n", f"must be 1: the front end sends one request per sequence, got {params.n}")
-    yield from find_violations(params, vocab_size)
+    yield from find_violations(params, limits.vocab_size, limits.max_logprobs)

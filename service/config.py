@@ -6,6 +6,7 @@ import reprlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.wire.sampling_params import ALL_LOGPROBS, MAX_LOGPROBS
 from service.models import ModelFiles
 
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
@@ -44,8 +45,12 @@ class LimitsConfig:
     max_queued_requests: int = 2048
     """Sequences at once, running and waiting together; a request counts ``n``."""
     drain_timeout_s: float = 30.0
+    max_logprobs: int = MAX_LOGPROBS
+    """Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary."""
 
     def __post_init__(self) -> None:
+        if self.max_logprobs < ALL_LOGPROBS:
+            raise ValueError(f"max_logprobs must be -1 (all) or at least 0, got {self.max_logprobs}")
         if self.max_queued_requests < 1:
             raise ValueError(f"max_queued_requests must be at least 1, got {self.max_queued_requests}")
         if not 0 <= self.drain_timeout_s <= _MAX_TIMEOUT_S:

@@ -14,6 +14,8 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     prompt_token_ids: list[int]
     """Empty unless asked for."""
     prompt_logprobs: LogprobsTensors | None
+    scores_all: bool = False
+    """The log-probabilities are of the whole vocabulary."""
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):
@@ -23,6 +25,8 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     text: str
     token_ids: list[int]
     logprobs: LogprobsLists | None
+    scores_all: bool = False
+    """The log-probabilities are of the whole vocabulary."""
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
+from core.wire.sampling_params import ALL_LOGPROBS
 from service.errors import Internal, shown
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
@@ -113,7 +114,11 @@ class Generation:
         self._started = True
         echoed = self.request.prompt_token_ids if self.request.output.echo_prompt_token_ids else []
         return Started(
-            self.request.num_prompt_tokens, child.num_cached_tokens, echoed, output.new_prompt_logprobs_tensors
+            self.request.num_prompt_tokens,
+            child.num_cached_tokens,
+            echoed,
+            output.new_prompt_logprobs_tensors,
+            scores_all=self.request.sampling_params.prompt_logprobs == ALL_LOGPROBS,
         )
 
     def _progress(self, child: _Child, output: EngineCoreOutput) -> list[Event]:
@@ -121,7 +126,8 @@ class Generation:
         delta = child.sequence.feed(output)
         token_ids = delta.token_ids if self.request.output.token_ids else []
         if delta.text or token_ids or delta.logprobs is not None:
-            events.append(Delta(child.sequence.index, delta.text, token_ids, delta.logprobs))
+            scores_all = self.request.sampling_params.logprobs == ALL_LOGPROBS
+            events.append(Delta(child.sequence.index, delta.text, token_ids, delta.logprobs, scores_all))
         if delta.finish is not None and delta.finish.reason is FinishReason.ERROR:
             events.append(self._fail(child, delta.finish, output.stop_reason))
         elif delta.finish is not None:

@@ -22,7 +22,8 @@ def fault_of(output: EngineCoreOutput, params: SamplingParams) -> str | None:
         if fault is not None:
             return f"its log-probabilities {fault}"
     num_tokens = len(output.new_token_ids)
-    if params.logprobs is not None and num_tokens and num_tokens != (num_rows := _num_rows(output)):
+    asks = params.logprobs is not None or params.logprob_token_ids is not None
+    if asks and num_tokens and num_tokens != (num_rows := _num_rows(output)):
         return f"it has {num_tokens} tokens and the log-probabilities of {num_rows}"
     return None
 

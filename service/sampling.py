@@ -4,7 +4,15 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 
-from core.wire.sampling_params import MAX_LOGPROBS, SamplingParams, Violation, find_violations
+from core.wire.sampling_params import (
+    MAX_LOGPROB_ENTRIES,
+    MAX_LOGPROBS,
+    SamplingParams,
+    Violation,
+    find_scored_prompt_violations,
+    find_violations,
+    num_logprob_entries,
+)
 from service.errors import shown
 from service.generation_request import UNSEEDED, StopRules
 from service.served_model import ServedModel
@@ -36,8 +44,8 @@ _SCALARS = (
     "prompt_logprobs",
 )
 _OWN_NAMES = {"bad_words_token_ids": "bad_words"}
-_NOT_OWN_FIELDS = ("all_stop_token_ids", "eos_token_id", "logprobs")
-"""The first two hold stop_token_ids once more, and the model's own; the last has a bound of its own here."""
+_NOT_OWN_FIELDS = ("all_stop_token_ids", "eos_token_id")
+"""They hold stop_token_ids once more, and the model's own."""
 
 
 def read_sampling_params(
@@ -48,24 +56,31 @@ def read_sampling_params(
     params = SamplingParams(**{"max_tokens": None, **model.generation_config.sampling, **fields})
     params.seed = None if params.seed == UNSEEDED else params.seed
     params.logit_bias = {token_id: _clamp(bias) for token_id, bias in given.logit_bias.items()} or None
+    params.logprob_token_ids = list(given.logprob_token_ids) or None
     params.allowed_token_ids = _unique(given.allowed_token_ids) or None
     params.bad_words_token_ids = _read_bad_words(given.bad_words, model.tokenizer, violations) or None
     _set_stop_token_ids(params, _unique(given.stop_token_ids), model.generation_config.eos_token_ids)
     params.skip_reading_prefix_cache = True if params.prompt_logprobs is not None else None
-    found = [fault for fault in find_violations(params, model.vocab_size) if fault.field not in _NOT_OWN_FIELDS]
-    found += _logprobs_violations(params.logprobs)
+    faults = find_violations(params, model.vocab_size, model.max_logprobs)
+    found = [fault for fault in faults if fault.field not in _NOT_OWN_FIELDS]
     found += _copies_violations(params)
     if num_prompt_tokens and not found:
         found += _fit_into_context(params, model.max_model_len - num_prompt_tokens)
+        found += _logprobs_violations(params, model.vocab_size)
+        found += find_scored_prompt_violations(params, model.vocab_size, num_prompt_tokens)
     violations += [Violation(f"sampling_params.{_OWN_NAMES.get(field, field)}", text) for field, text in found]
     params.top_k = max(params.top_k, 0)
     return params
 
 
-def _logprobs_violations(logprobs: int | None) -> Iterator[Violation]:
-    """The core gives those of a whole vocabulary too, but to put them into a message would hold up every stream."""
-    if logprobs is not None and not 0 <= logprobs <= MAX_LOGPROBS:
-        yield Violation("logprobs", f"must be in [0, {MAX_LOGPROBS}], got {logprobs}")
+def _logprobs_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
+    """More than what every server gives may fill the memory while a client reads slowly."""
+    if params.logprobs is None or 0 <= params.logprobs <= MAX_LOGPROBS:
+        return
+    entries = params.n * num_logprob_entries(params.logprobs, vocab_size)
+    if (params.max_tokens or 0) * entries > MAX_LOGPROB_ENTRIES:
+        bound = f"must be at most {MAX_LOGPROB_ENTRIES // entries} with n {params.n} and logprobs {params.logprobs}"
+        yield Violation("max_tokens", f"{bound}, got {params.max_tokens}")
 
 
 def _copies_violations(params: SamplingParams) -> Iterator[Violation]:

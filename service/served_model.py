@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from core.wire.messages import EngineReadyResponse
+from core.wire.sampling_params import MAX_LOGPROBS
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
 from service.models.model_folder import holds_embedding_model, read_hidden_size, read_vocab_size
@@ -39,18 +40,22 @@ class ModelText:
             embeds=holds_embedding_model(folder),
         )
 
-    def served_by(self, engine: EngineReadyResponse, max_model_len: int | None = None) -> "ServedModel":
+    def served_by(
+        self, engine: EngineReadyResponse, max_model_len: int | None = None, max_logprobs: int = MAX_LOGPROBS
+    ) -> "ServedModel":
         """With the limits of ``engine`` and, if lower, ``max_model_len``."""
         longest = min(engine.max_model_len, max_model_len or engine.max_model_len)
-        return ServedModel(**vars(self), max_model_len=longest, data_parallel_size=engine.data_parallel_size)
+        size = engine.data_parallel_size
+        return ServedModel(**vars(self), max_model_len=longest, data_parallel_size=size, max_logprobs=max_logprobs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel(ModelText):
-    """``max_model_len`` bounds prompt plus output, ``data_parallel_size`` ranks."""
+    """``max_model_len`` bounds prompt plus output, ``data_parallel_size`` ranks, ``max_logprobs`` what is told."""
 
     max_model_len: int
     data_parallel_size: int = 1
+    max_logprobs: int = MAX_LOGPROBS
 
     @property
     def max_text_bytes(self) -> int:

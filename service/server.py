@@ -219,7 +219,7 @@ class GatewayServer:
     async def _load(self, engines: Engines, supervisor: Supervisor) -> Backend:
         """The tokenizer is read while the core loads."""
         text, engine_info = await _together(asyncio.to_thread(ModelText.load, self._config.model), supervisor.load())
-        model = text.served_by(engine_info, self._config.max_model_len)
+        model = text.served_by(engine_info, self._config.max_model_len, self._config.limits.max_logprobs)
         smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
         limits = GeneratorLimits(self._config.limits.max_queued_requests, smallest)
         client = EngineClient(engines, supervisor.waves)

@@ -4,10 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.model.logprobs import RankedLogprobs, rank_logprobs
+from core.model.logprobs import rank_logprobs
 from core.model.model import Model
 from core.model.step_batch import Span
 from core.wire.messages import LogprobsTensors
+from core.wire.sampling_params import num_logprob_entries
 from core.wire.tensor import Tensor as WireTensor
 
 _ROWS_TOGETHER = 64
@@ -15,23 +16,25 @@ _ROWS_TOGETHER = 64
 
 
 class PromptLogprobs:
-    """Row i scores prompt token i+1, given those before it; the best ``k`` beside it."""
+    """Row i scores prompt token i+1, given those before it; the best ``k`` beside it, -1 = the whole vocabulary."""
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, num_prompt_tokens: int, vocab_size: int) -> None:
         self._k = k
-        width = k + 1
-        ranks = torch.empty(0, dtype=torch.int64)
-        self._parts = [RankedLogprobs(torch.empty(0, width, dtype=torch.int32), torch.empty(0, width), ranks)]
+        shape = (num_prompt_tokens - 1, num_logprob_entries(k, vocab_size))
+        self._token_ids, self._logprobs = np.empty(shape, np.int32), np.empty(shape, np.float32)
+        self._ranks = np.empty(shape[0], np.int32)
 
     def score(self, model: Model, span: Span, hidden: Tensor) -> None:
         """Score the tokens that follow those of ``span``, whose last hidden states are ``hidden``."""
-        prompt = span.request.token_ids.array[: span.request.num_prompt_tokens]
-        targets = torch.from_numpy(prompt[span.start + 1 : span.stop + 1])
-        for first in range(0, len(targets), _ROWS_TOGETHER):
-            rows = slice(first, min(first + _ROWS_TOGETHER, len(targets)))
-            logprobs = model.logits(hidden[rows]).float().log_softmax(-1).cpu()
-            self._parts.append(rank_logprobs(logprobs, targets[rows], self._k))
+        prompt = span.request.prompt_token_ids
+        for start in range(span.start, min(span.stop, len(prompt) - 1), _ROWS_TOGETHER):
+            stop = min(start + _ROWS_TOGETHER, span.stop, len(prompt) - 1)
+            logprobs = model.logits(hidden[start - span.start : stop - span.start]).float().log_softmax(-1)
+            targets = torch.from_numpy(prompt[start + 1 : stop + 1]).to(logprobs.device)
+            ranked = rank_logprobs(logprobs, targets, self._k)
+            parts = (self._token_ids, self._logprobs, self._ranks)
+            for whole, part in zip(parts, ranked, strict=True):
+                whole[start:stop] = part.cpu().numpy()
 
     def result(self) -> LogprobsTensors:
-        token_ids, logprobs, ranks = (torch.cat(parts).numpy() for parts in zip(*self._parts, strict=True))
-        return LogprobsTensors(WireTensor(token_ids), WireTensor(logprobs), WireTensor(ranks.astype(np.int32)))
+        return LogprobsTensors(WireTensor(self._token_ids), WireTensor(self._logprobs), WireTensor(self._ranks))

@@ -106,7 +106,9 @@ class ModelRunner:
         for new in work.new_requests:
             self._requests[new.request_id] = request = RequestState(new)
             if new.sampling_params.prompt_logprobs is not None and not request.is_resumed:
-                self._prompt_logprobs[new.request_id] = PromptLogprobs(new.sampling_params.prompt_logprobs)
+                self._prompt_logprobs[new.request_id] = PromptLogprobs(
+                    new.sampling_params.prompt_logprobs, request.num_prompt_tokens, self.model.architecture.vocab_size
+                )
         for cached in work.cached_requests:
             request = self._requests[cached.request_id]
             request.add_blocks(cached.new_block_ids)

@@ -9,7 +9,12 @@ import msgspec
 MAX_N = 16_384
 """Most sequences one request may ask for (vLLM's VLLM_MAX_N_SEQUENCES)."""
 MAX_LOGPROBS = 20
-"""Most log-probabilities per token, beside the sampled one (vLLM's max_logprobs)."""
+"""Most log-probabilities per token, beside the sampled one, unless the operator says otherwise (vLLM's default)."""
+ALL_LOGPROBS = -1
+"""As a number of log-probabilities, and as the operator's bound on it: those of the whole vocabulary."""
+MAX_LOGPROB_TOKEN_IDS = 128
+MAX_LOGPROB_ENTRIES = 1 << 24
+"""Of one request, each a token and its log-probability: 128 MiB."""
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this one mean greedy."""
 MAX_COUNT = 2**31 - 1
@@ -76,7 +81,7 @@ class SamplingParams(
     ignore_eos: bool = False
     max_tokens: int | None = 16
     min_tokens: int = 0
-    logprobs: int | None = None
+    logprobs: int | bool | None = None
     prompt_logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
     flat_logprobs: bool = False
@@ -100,6 +105,11 @@ class SamplingParams(
     thinking_token_budget: int | None = None
     repetition_detection: RepetitionDetection | None = None
 
+    def __post_init__(self) -> None:
+        """``logprobs`` may be true, as vLLM takes it for 1."""
+        if isinstance(self.logprobs, bool):
+            self.logprobs = int(self.logprobs)
+
     @property
     def is_greedy(self) -> bool:
         return self.temperature < GREEDY_TEMPERATURE
@@ -112,8 +122,8 @@ class Violation(NamedTuple):
     description: str
 
 
-def find_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:
-    """Every field of ``params`` that is out of bounds, once each.
+def find_violations(params: SamplingParams, vocab_size: int, max_logprobs: int = MAX_LOGPROBS) -> Iterator[Violation]:
+    """Every field of ``params`` that is out of bounds, once each. ``max_logprobs`` may be ALL_LOGPROBS.
 
     The bounds are those of vLLM's SamplingParams and, where it has none, what a model runner's numbers can hold.
     Both sides of the wire ask: the gateway to refuse the call, the core because it trusts no front end.
@@ -121,7 +131,8 @@ def find_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violati
     yield from _sequence_violations(params)
     yield from _distribution_violations(params)
     yield from _length_violations(params)
-    yield from _logprobs_violations(params)
+    bound = vocab_size if max_logprobs == ALL_LOGPROBS else max_logprobs
+    yield from _logprobs_violations(params, bound, vocab_size)
     yield from _token_id_violations(params, vocab_size)
 
 
@@ -169,12 +180,41 @@ def _repetition_violations(repetition: RepetitionDetection) -> Iterator[Violatio
         yield Violation("repetition_detection", f"min_count must be at least 2, got {repetition.min_count}")
 
 
-def _logprobs_violations(params: SamplingParams) -> Iterator[Violation]:
-    if params.logprobs is not None and not -1 <= params.logprobs <= MAX_LOGPROBS:
-        yield Violation("logprobs", f"must be -1 (all) or in [0, {MAX_LOGPROBS}], got {params.logprobs}")
-    # Not -1: a whole vocabulary for every token of a prompt is gigabytes.
-    if params.prompt_logprobs is not None and not 0 <= params.prompt_logprobs <= MAX_LOGPROBS:
-        yield Violation("prompt_logprobs", f"must be in [0, {MAX_LOGPROBS}], got {params.prompt_logprobs}")
+def find_scored_prompt_violations(params: SamplingParams, vocab_size: int, num_tokens: int) -> Iterator[Violation]:
+    """Of a prompt with ``num_tokens`` tokens: what is scored is kept until the prompt is complete."""
+    if params.prompt_logprobs is None:
+        return
+    entries = num_logprob_entries(params.prompt_logprobs, vocab_size)
+    if num_tokens * entries > MAX_LOGPROB_ENTRIES:
+        bound = f"{MAX_LOGPROB_ENTRIES} log-probabilities"
+        yield Violation("prompt_logprobs", f"must give at most {bound}, got {entries} for each of {num_tokens} tokens")
+
+
+def num_logprob_entries(num_logprobs: int, vocab_size: int) -> int:
+    """How many a token has: its own and those asked for."""
+    return 1 + (vocab_size if num_logprobs == ALL_LOGPROBS else num_logprobs)
+
+
+def _logprobs_violations(params: SamplingParams, bound: int, vocab_size: int) -> Iterator[Violation]:
+    for field in ("logprobs", "prompt_logprobs"):
+        asked = getattr(params, field)
+        if asked == ALL_LOGPROBS and bound < vocab_size:
+            yield Violation(field, f"must be in [0, {bound}], got -1: all of them are not allowed here (max_logprobs)")
+        elif asked is not None and not ALL_LOGPROBS <= asked <= bound:
+            yield Violation(field, f"must be in [0, {bound}], got {asked}")
+    yield from _logprob_token_violations(params)
+
+
+def _logprob_token_violations(params: SamplingParams) -> Iterator[Violation]:
+    if params.logprob_token_ids is None:
+        return
+    count = len(params.logprob_token_ids)
+    if count > MAX_LOGPROB_TOKEN_IDS:
+        yield Violation("logprob_token_ids", f"must have at most {MAX_LOGPROB_TOKEN_IDS} token ids, got {count}")
+    elif params.logprobs is not None and params.logprobs != count:
+        yield Violation(
+            "logprob_token_ids", f"must have as many token ids as logprobs ({params.logprobs}), got {count}"
+        )
 
 
 def _token_id_violations(params: SamplingParams, vocab_size: int) -> Iterator[Violation]:

@@ -152,6 +152,7 @@ CORE_KEYS = (
     "max-lora-rank",
     "max-cpu-loras",
     "seed",
+    "max-logprobs",
     "profile-dir",
     "kv-events-endpoint",
     "kv-events-topic",

@@ -48,6 +48,12 @@ _OPTIONS = [
         help="Most sequences at once, running and waiting together.",
     ),
     click.option(
+        "--max-logprobs",
+        type=click.IntRange(min=-1),
+        default=20,
+        help="Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary.",
+    ),
+    click.option(
         "--drain-timeout",
         type=click.FloatRange(min=0),
         default=30.0,
@@ -137,6 +143,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         served_model_name: str | None,
         max_model_len: int | None,
         max_queued_requests: int,
+        max_logprobs: int,
         drain_timeout: float,
         core_load_timeout: float,
         core_ping_timeout: float,
@@ -149,7 +156,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         configure_logging(log_level, log_format)
         with usage_errors():
             listen = ListenConfig(grpc_address, admin_address, metrics_address)
-            limits = LimitsConfig(max_queued_requests, drain_timeout)
+            limits = LimitsConfig(max_queued_requests, drain_timeout, max_logprobs)
             core = CoreTerms(
                 load_timeout_s=core_load_timeout,
                 ping_timeout_s=core_ping_timeout,

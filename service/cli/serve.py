@@ -66,6 +66,7 @@ def core_command(model_path: Path, settings: GatewaySettings, engine_flags: dict
     """The argv of a core. ``-P``: a folder named core where this is started from is not our package."""
     flags = {
         "max_model_len": settings.max_model_len,
+        "max_logprobs": settings.limits.max_logprobs,
         "data_parallel_size_local": settings.core.data_parallel_size,
         "shutdown_timeout": settings.limits.drain_timeout_s + CORE_OUTLASTS_DRAIN_S,
         "wire_version": WireVersion.V0_25.value,

@@ -85,6 +85,7 @@ class ControlServicer(ControlServiceServicer):
             start_time=start_time,
             model=backend.model.name,
             max_model_len=backend.model.max_model_len,
+            max_logprobs=backend.model.max_logprobs,
             vocab_size=backend.model.vocab_size,
             dtype=engine.dtype,
             block_size=engine.block_size,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from core.wire.messages import FinishReason, LogprobsLists, LogprobsTensors
@@ -16,6 +17,10 @@ _Result = TypeVar("_Result")
 
 _INLINE_BELOW_LOGPROBS = 2048
 """Entries, each about 2 µs to put into a message. A scored prompt has them by the hundred thousand."""
+_COST_OF_ALL = 64
+"""In entries: what a token scored with all others takes. Those are copied as they are, as 200 kB."""
+_ALL_TAG = bytes([pb.TokenLogprobs.ALL_FIELD_NUMBER << 3 | 2])
+"""How a packed field begins on the wire."""
 _FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -59,10 +64,10 @@ class ResponseBuilder:
             output = self._response.outputs[event.index]
             self._texts[event.index].append(event.text)
             output.token_ids.extend(event.token_ids)
-            output.logprobs.extend(token_logprobs(event.logprobs))
+            output.logprobs.extend(token_logprobs(event.logprobs, event.scores_all))
         elif isinstance(event, Started):
             self._response.prompt_token_ids.extend(event.prompt_token_ids)
-            self._response.prompt_logprobs.extend(prompt_logprobs(event.prompt_logprobs))
+            self._response.prompt_logprobs.extend(prompt_logprobs(event.prompt_logprobs, event.scores_all))
             self._response.usage.num_prompt_tokens = event.num_prompt_tokens
             self._response.usage.num_cached_tokens = event.num_cached_tokens
         else:
@@ -83,7 +88,7 @@ def _fill_started(message: pb.Started, event: Started) -> None:
     message.num_prompt_tokens = event.num_prompt_tokens
     message.num_cached_tokens = event.num_cached_tokens
     message.prompt_token_ids.extend(event.prompt_token_ids)
-    message.prompt_logprobs.extend(prompt_logprobs(event.prompt_logprobs))
+    message.prompt_logprobs.extend(prompt_logprobs(event.prompt_logprobs, event.scores_all))
 
 
 def _fill_delta(message: pb.Delta, event: Delta) -> None:
@@ -91,7 +96,7 @@ def _fill_delta(message: pb.Delta, event: Delta) -> None:
     message.text = event.text
     message.token_ids.extend(event.token_ids)
     if event.logprobs is not None:
-        message.logprobs.extend(token_logprobs(event.logprobs))
+        message.logprobs.extend(token_logprobs(event.logprobs, event.scores_all))
 
 
 def _fill_finished(message: pb.Finished, event: Finished) -> None:
@@ -111,29 +116,53 @@ def _set_finish(message: pb.Finished | pb.SequenceOutput, finish: SequenceFinish
         message.stop_string = finish.stop_string
 
 
-def token_logprobs(logprobs: LogprobsLists | None) -> Iterator[pb.TokenLogprobs]:
+def token_logprobs(logprobs: LogprobsLists | None, scores_all: bool = False) -> Iterator[pb.TokenLogprobs]:
     """One message per new token."""
     if logprobs is not None:
-        yield from _rows(logprobs.token_ids, logprobs.logprobs, logprobs.ranks)
+        yield from _rows(logprobs.token_ids, logprobs.logprobs, logprobs.ranks, scores_all)
 
 
-def prompt_logprobs(logprobs: LogprobsTensors | None) -> Iterator[pb.TokenLogprobs]:
+def prompt_logprobs(logprobs: LogprobsTensors | None, scores_all: bool = False) -> Iterator[pb.TokenLogprobs]:
     """One message per prompt token: an empty one for the first, which nothing predicts."""
     if logprobs is not None:
         yield pb.TokenLogprobs()
-        yield from _rows(logprobs.token_ids.array, logprobs.logprobs.array, logprobs.ranks.array)
+        yield from _rows(logprobs.token_ids.array, logprobs.logprobs.array, logprobs.ranks.array, scores_all)
 
 
 def _count_logprobs(event: Event) -> int:
     if isinstance(event, Delta) and event.logprobs is not None:
-        return event.logprobs.token_ids.size
-    if isinstance(event, Started) and event.prompt_logprobs is not None:
-        return event.prompt_logprobs.token_ids.array.size
-    return 0
+        token_ids = event.logprobs.token_ids
+    elif isinstance(event, Started) and event.prompt_logprobs is not None:
+        token_ids = event.prompt_logprobs.token_ids.array
+    else:
+        return 0
+    return len(token_ids) * _COST_OF_ALL if event.scores_all else token_ids.size
 
 
-def _rows(token_ids: NDArray[Any], logprobs: NDArray[Any], ranks: NDArray[Any]) -> Iterator[pb.TokenLogprobs]:
-    """Column 0 is the token itself, the others are the most likely ones."""
+def _rows(
+    token_ids: NDArray[Any], logprobs: NDArray[Any], ranks: NDArray[Any], scores_all: bool
+) -> Iterator[pb.TokenLogprobs]:
+    """Column 0 is the token itself, the others are the most likely ones, those asked for, or all."""
+    if scores_all:
+        yield from map(_all_logprobs, token_ids, logprobs, ranks.tolist())
+        return
     for ids, values, rank in zip(token_ids.tolist(), logprobs.tolist(), ranks.tolist(), strict=True):
         top = [pb.TopLogprob(token_id=i, logprob=v) for i, v in zip(ids[1:], values[1:], strict=True)]
         yield pb.TokenLogprobs(token_id=ids[0], logprob=values[0], rank=rank, top=top)
+
+
+def _all_logprobs(token_ids: NDArray[Any], logprobs: NDArray[Any], rank: int) -> pb.TokenLogprobs:
+    """The floats become a part of the message by parsing them: appending takes a thousand times as long."""
+    message = pb.TokenLogprobs(token_id=int(token_ids[0]), logprob=float(logprobs[0]), rank=rank)
+    by_token_id = np.full(int(token_ids.max()) + 1, -np.inf, "<f4")
+    by_token_id[token_ids[1:]] = logprobs[1:]
+    message.MergeFromString(_ALL_TAG + _varint(by_token_id.nbytes) + by_token_id.tobytes())
+    return message
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 127:
+        encoded.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*encoded, number])

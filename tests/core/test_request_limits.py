@@ -1,6 +1,7 @@
 """What the engine refuses at the door: every error names the field, the value and the bound."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,8 +61,6 @@ def test_what_the_engine_cannot_do_is_refused_not_ignored(field: str, value: Any
     ("field", "value"),
     [
         ("structured_outputs", StructuredOutputs(regex="a+")),
-        ("logprob_token_ids", [1]),
-        ("thinking_token_budget", 0),
     ],
 )
 def test_sampling_the_engine_cannot_do_is_refused_not_ignored(field: str, value: Any) -> None:
@@ -76,6 +75,23 @@ def test_sampling_the_engine_cannot_do_is_refused_not_ignored(field: str, value:
 def test_no_number_field_takes_nan_or_infinity(field: str, value: float) -> None:
     """The core checks again what the front end has checked."""
     assert refusal(SamplingParams(**{field: value})).startswith(f"{field} must be")
+
+
+def test_a_thinking_budget_needs_a_reasoning_parser() -> None:
+    """Zero counts as given; -1 asks for no limit, which is what there is."""
+    assert "thinking_token_budget needs a reasoning parser" in refusal(SamplingParams(thinking_token_budget=0))
+    check_request(make_message(params=SamplingParams(thinking_token_budget=-1)), LIMITS)
+
+
+def test_all_logprobs_need_the_operators_leave_and_a_short_prompt() -> None:
+    """The engine checks the front end, and with the length of the prompt the memory that its scores take."""
+    params = SamplingParams(logprobs=-1, prompt_logprobs=-1)
+    assert "max_logprobs" in refusal(params)
+    allowing = replace(LIMITS, max_logprobs=-1)
+    assert check_request(make_message(params=params), allowing) is params
+    huge = replace(allowing, vocab_size=2**23)
+    with pytest.raises(RequestError, match=r"prompt_logprobs must give at most 16777216"):
+        check_request(make_message(params=params), huge)
 
 
 def test_several_sequences_are_the_front_ends_business() -> None:
@@ -108,7 +124,8 @@ def test_all_that_the_model_runner_can_do_is_taken() -> None:
         seed=-1,
         stop_token_ids=[1],
         min_tokens=2,
-        logprobs=5,
+        logprobs=2,
+        logprob_token_ids=[7, 8],
         prompt_logprobs=5,
         logit_bias={1: 1.0},
         allowed_token_ids=[1, 2],

@@ -102,6 +102,28 @@ def test_a_prompt_to_be_scored_is_not_taken_from_the_cache(smollm2: ServedModel,
     assert sampled(smollm2).skip_reading_prefix_cache is None
 
 
+def test_named_tokens_are_scored(smollm2: ServedModel) -> None:
+    """In the order and number given; if logprobs is set too, it is their number."""
+    assert sampled(smollm2, logprob_token_ids=[9, 7, 9]).logprob_token_ids == [9, 7, 9]
+    assert sampled(smollm2).logprob_token_ids is None
+    assert sampled(smollm2, logprob_token_ids=[9, 7], logprobs=2).logprobs == 2
+    faults = faults_of(lambda: sampled(smollm2, logprob_token_ids=[9, 7], logprobs=3))
+    assert faults == {"sampling_params.logprob_token_ids": "must have as many token ids as logprobs (3), got 2"}
+
+
+def test_all_logprobs_where_the_operator_allows_them(smollm2: ServedModel) -> None:
+    """As far as they fit into memory while nobody reads them: so many tokens of so many sequences."""
+    model = replace(smollm2, max_logprobs=-1)
+    params = sampled(model, logprobs=-1, prompt_logprobs=-1, max_tokens=341)
+    assert (params.logprobs, params.prompt_logprobs) == (-1, -1)
+    for more in ({"max_tokens": 342}, {}, {"max_tokens": 171, "n": 2}):
+        assert faults_of(lambda more=more: sampled(model, logprobs=-1, **more)).keys() == {"sampling_params.max_tokens"}
+    assert sampled(model, logprobs=20).max_tokens == 8191
+    prompt = pb.TokenIds(ids=[5] * 342)
+    asked = pb.GenerateRequest(token_ids=prompt, sampling_params={"prompt_logprobs": -1})
+    assert faults_of(lambda: translate(asked, model)).keys() == {"sampling_params.prompt_logprobs"}
+
+
 def test_end_of_sequence_and_stop_tokens(smollm2: ServedModel) -> None:
     """The first EOS as such, others as stop tokens; all are masked for min_tokens; ignore_eos leaves the client's."""
     model = replace(smollm2, generation_config=GenerationConfig(eos_token_ids=(2, 0)))
@@ -157,6 +179,7 @@ _WRONG_OTHERS: list[tuple[str, list[Any]]] = [
     ("stop_token_ids", [[49_152], [5, 2**32 - 1]]),
     ("allowed_token_ids", [[49_152]]),
     ("logit_bias", [{49_152: 5.0}, {2**32 - 1: 0.0}]),
+    ("logprob_token_ids", [[49_152], [1] * 129]),
     ("bad_words", [[""], ["x"] * 1025, ["a", "\u00e9" * 513]]),
     ("json_schema", ["", "{", "[]", "[" * 100_000]),
     ("structural_tag", ["", "nonsense"]),

@@ -53,6 +53,7 @@ class GenerateOptions(TypedDict, total=False):
     bad_words: Sequence[str] | None
     logprobs: int | None
     prompt_logprobs: int | None
+    logprob_token_ids: Sequence[int] | None
     truncate_prompt_tokens: int | None
     json_schema: str | Mapping[str, Any] | None
     regex: str | None

@@ -41,7 +41,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log-probabilities at one position: of its token, and ``{token_id: logprob}`` of the most likely ones."""
+    """Log-probabilities at one position: of its token, and ``{token_id: logprob}``.
+
+    ``top`` has the most likely tokens, those that were named, or all.
+    """
 
     token_id: int
     logprob: float
@@ -51,7 +54,10 @@ class TokenLogprobs:
     @classmethod
     def from_proto(cls, position: pb.TokenLogprobs) -> Self:
         return cls(
-            position.token_id, position.logprob, position.rank, {each.token_id: each.logprob for each in position.top}
+            position.token_id,
+            position.logprob,
+            position.rank,
+            dict(enumerate(position.all)) or {each.token_id: each.logprob for each in position.top},
         )
 
 

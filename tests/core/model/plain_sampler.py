@@ -11,9 +11,11 @@ from core.wire.sampling_params import SamplingParams
 Row = NDArray[np.float32]
 
 
-def choose(logits: Row, request: RequestState) -> int:
-    """The token of one row."""
+def choose(logits: Row, request: RequestState) -> int | None:
+    """The token of one row; None if its parameters leave none."""
     logits = change(logits.copy(), request)
+    if logits.max() == -np.inf:
+        return None
     params = request.sampling_params
     if params.is_greedy:
         return int(logits.argmax())

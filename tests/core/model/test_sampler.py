@@ -73,7 +73,9 @@ def test_every_row_is_what_a_plain_sampler_gives_it(
                 expected.append(choose(logits[len(expected)].numpy(), request))
                 if token_id is not None:
                     request.token_ids.extend([token_id])
-        assert sampler.sample(logits.clone(), rows).token_ids == expected
+        sampled = sampler.sample(logits.clone(), rows)
+        for row, (token_id, right) in enumerate(zip(sampled.token_ids, expected, strict=True)):
+            assert token_id == right or (right is None and row in sampled.no_possible_token)
         for request, length, draft in zip(present, lengths, drafts, strict=True):
             request.token_ids.truncate(length + data.draw(st.integers(0, len(draft))))
             request.token_ids.extend([data.draw(frequent)])
@@ -144,6 +146,28 @@ def test_logprobs_are_of_the_raw_logits_and_ranked() -> None:
     assert every.token_ids.shape == (1, 5)
     np.testing.assert_allclose(every.logprobs[0], [expected[1], *sorted(expected, reverse=True)], rtol=1e-6)
     assert [part.dtype for part in two[:3]] == [np.int32, np.float32, np.int64]
+
+
+def test_logprobs_of_named_tokens() -> None:
+    """The chosen one, then these in their order, whatever their rank; beside neighbours who name fewer or none."""
+    logits = torch.randn(4, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
+    expected = logits.log_softmax(-1)
+    asks: list[dict[str, Any]] = [
+        {"logprob_token_ids": [9, 7, 9]},
+        {"logprobs": 2},
+        {"logprob_token_ids": [299]},
+        {"logprob_token_ids": [1, 0, 2], "logprobs": 3},
+    ]
+    requests = [
+        make_request([0], request_id=str(i), params=SamplingParams(temperature=0, **ask)) for i, ask in enumerate(asks)
+    ]
+    sampled = Sampler().sample(logits.clone(), next_rows(*requests))
+    for row, columns in ((0, [9, 7, 9]), (2, [299]), (3, [1, 0, 2])):
+        scores = sampled.logprobs[row]
+        assert scores.token_ids.tolist() == [[sampled.token_ids[row], *columns]]
+        np.testing.assert_allclose(scores.logprobs[0], expected[row, scores.token_ids[0]], rtol=1e-6)
+        assert scores.ranks.tolist() == [1]
+    assert sampled.logprobs[1].token_ids.shape == (1, 3)
 
 
 def test_nan_is_counted_in_its_row_alone() -> None:

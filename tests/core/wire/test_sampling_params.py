@@ -3,14 +3,17 @@
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.wire.sampling_params import (
     MAX_BAD_WORDS,
+    MAX_LOGPROB_ENTRIES,
     MAX_LOGPROBS,
     MAX_N,
     RepetitionDetection,
     SamplingParams,
+    find_scored_prompt_violations,
     find_violations,
 )
 
@@ -33,7 +36,9 @@ def violated_fields(**params: Any) -> list[str]:
         {"max_tokens": 2**64 - 1, "repetition_penalty": 1e6},
         {"max_tokens": None, "min_tokens": 2**31 - 1},
         {"max_tokens": 1, "min_tokens": 1},
-        {"logprobs": -1, "prompt_logprobs": MAX_LOGPROBS},
+        {"logprobs": 0, "prompt_logprobs": MAX_LOGPROBS},
+        {"logprob_token_ids": list(range(VOCAB_SIZE))},
+        {"logprob_token_ids": [5, 5], "logprobs": 2},
         {"stop_token_ids": [0, VOCAB_SIZE - 1], "logit_bias": {VOCAB_SIZE - 1: 1.0}, "allowed_token_ids": [1]},
         {"repetition_detection": RepetitionDetection(4, 0, 2)},
         {"logit_bias": {0: 1e20, 1: -1e20}, "bad_words_token_ids": [[1]] * MAX_BAD_WORDS},
@@ -73,7 +78,9 @@ def test_values_at_the_bounds(params: dict[str, Any]) -> None:
         ({"logprobs": -2}, "logprobs"),
         ({"logprobs": MAX_LOGPROBS + 1}, "logprobs"),
         ({"prompt_logprobs": MAX_LOGPROBS + 1}, "prompt_logprobs"),
+        ({"logprobs": -1}, "logprobs"),
         ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"logprob_token_ids": [1, 2], "logprobs": 3}, "logprob_token_ids"),
         ({"stop_token_ids": [1, VOCAB_SIZE]}, "stop_token_ids"),
         ({"stop_token_ids": [-1]}, "stop_token_ids"),
         ({"all_stop_token_ids": [VOCAB_SIZE]}, "all_stop_token_ids"),
@@ -108,6 +115,46 @@ def test_values_beyond_the_bounds(params: dict[str, Any], field: str) -> None:
 def test_not_a_number(field: str, value: float) -> None:
     """NaN and infinity are out of bounds everywhere."""
     assert violated_fields(**{field: value}) == [field]
+
+
+@pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])
+def test_the_operator_says_how_many_logprobs_are_allowed(field: str) -> None:
+    """More than by default, or those of the whole vocabulary, by their number or as -1; none but the token's own."""
+
+    def is_allowed(asked: int, bound: int) -> bool:
+        violations = [*find_violations(SamplingParams(**{field: asked}), VOCAB_SIZE, bound)]
+        assert all(violation.field == field for violation in violations)
+        return not violations
+
+    assert all(is_allowed(asked, bound) for asked, bound in ((50, 50), (-1, -1), (VOCAB_SIZE, -1), (0, 0)))
+    refused = (51, 50), (-1, 50), (VOCAB_SIZE + 1, -1), (1, 0), (-2, -1)
+    assert not any(is_allowed(asked, bound) for asked, bound in refused)
+
+
+def test_more_than_128_tokens_are_not_scored() -> None:
+    """Each costs a column of every answer."""
+    params = SamplingParams(logprob_token_ids=[1] * 129)
+    (violation,) = find_violations(params, 1000)
+    assert violation == ("logprob_token_ids", "must have at most 128 token ids, got 129")
+
+
+@pytest.mark.parametrize(("asked", "number"), [(True, 1), (False, 0), (3, 3)])
+def test_true_logprobs_are_one(asked: Any, number: int) -> None:
+    """As vLLM takes it, from Python and from the wire."""
+    assert SamplingParams(logprobs=asked).logprobs is number
+    received = msgspec.msgpack.decode(msgspec.msgpack.encode({"logprobs": asked}), type=SamplingParams)
+    assert received.logprobs is number
+
+
+def test_a_scored_prompt_has_bounded_memory() -> None:
+    """The longest with the default number; the whole vocabulary only for a short one."""
+    limit = MAX_LOGPROB_ENTRIES // (VOCAB_SIZE + 1)
+    params = SamplingParams(prompt_logprobs=-1)
+    assert not [*find_scored_prompt_violations(params, VOCAB_SIZE, limit)]
+    (violation,) = find_scored_prompt_violations(params, VOCAB_SIZE, limit + 1)
+    assert violation.field == "prompt_logprobs"
+    assert str(limit + 1) in violation.description
+    assert not [*find_scored_prompt_violations(SamplingParams(prompt_logprobs=20), VOCAB_SIZE, 2**19)]
 
 
 def test_violations_tell_value_and_bound() -> None:

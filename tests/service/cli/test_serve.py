@@ -25,6 +25,7 @@ def test_core_command() -> None:
     assert command[:5] == (sys.executable, "-P", "-m", "core", "/m/x.gguf")
     assert command[5:] == (
         "--max-model-len=64",
+        "--max-logprobs=20",
         "--data-parallel-size-local=2",
         "--shutdown-timeout=40.0",
         "--wire-version=0.25",

@@ -33,6 +33,7 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
         "--log-format=json",
         "--engine-option=--data-parallel-size=2",
         "--engine-option=--shutdown-timeout=40",
+        "--engine-option=--max-logprobs=20",
         "--engine-option=--max-model-len=64",
         "--engine-option=--dtype",
         "--engine-option=half",

@@ -90,6 +90,24 @@ def test_prompt_logprobs() -> None:
     assert third.token_id == 9
 
 
+async def test_logprobs_of_the_whole_vocabulary_come_by_token_id() -> None:
+    """In one packed field, whatever order the core has them in; of tokens and of the prompt; and they cost little."""
+    vocab_size = 49_152
+    by_token_id = np.random.default_rng(0).standard_normal(vocab_size).astype("float32")
+    order = np.argsort(-by_token_id)
+    ids, values = np.array([[7, *order]], "int32"), np.array([[by_token_id[7], *by_token_id[order]]], "float32")
+    delta = Delta(0, "", [7], LogprobsLists(ids, values, np.array([3])), scores_all=True)
+    prompt = LogprobsTensors(Tensor(ids), Tensor(values), Tensor(np.array([3], "int32")))
+    messages = to_stream_response("r", delta).delta.logprobs
+    scored = to_stream_response("r", Started(2, 0, [], prompt, scores_all=True)).started.prompt_logprobs
+    for one in (messages[0], scored[1]):
+        assert (one.token_id, one.logprob, one.rank, len(one.top)) == (7, by_token_id[7], 3, 0)
+        np.testing.assert_array_equal(one.all, by_token_id)
+        assert len(one.SerializeToString()) < 4 * vocab_size + 32
+    assert pb.TokenLogprobs.FromString(messages[0].SerializeToString()) == messages[0]
+    assert await off_loop_if_large(lambda _event: threading.current_thread(), delta) is threading.current_thread()
+
+
 def test_unary_answer() -> None:
     """The sequences of a unary answer are in order, whatever order their events came in; usage is the sum."""
     builder = ResponseBuilder(GenerationRequest("r", [1], SamplingParams(n=2)))

@@ -83,6 +83,7 @@ class GetServerInfoResponse(_message.Message):
     NUM_KV_BLOCKS_FIELD_NUMBER: _builtins.int
     DATA_PARALLEL_SIZE_FIELD_NUMBER: _builtins.int
     GRPC_ADDRESSES_FIELD_NUMBER: _builtins.int
+    MAX_LOGPROBS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of Sluicegate."""
     engine_version: _builtins.str
@@ -101,6 +102,8 @@ class GetServerInfoResponse(_message.Message):
     """KV blocks of all cores."""
     data_parallel_size: _builtins.int
     """Cores behind this gateway."""
+    max_logprobs: _builtins.int
+    """Most log-probabilities per token that a request may ask for; -1 = those of the whole vocabulary."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When the server became ready."""
@@ -123,10 +126,11 @@ class GetServerInfoResponse(_message.Message):
         num_kv_blocks: _builtins.int = ...,
         data_parallel_size: _builtins.int = ...,
         grpc_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        max_logprobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "data_parallel_size", b"data_parallel_size", "dtype", b"dtype", "engine_version", b"engine_version", "grpc_addresses", b"grpc_addresses", "max_model_len", b"max_model_len", "model", b"model", "num_kv_blocks", b"num_kv_blocks", "start_time", b"start_time", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "data_parallel_size", b"data_parallel_size", "dtype", b"dtype", "engine_version", b"engine_version", "grpc_addresses", b"grpc_addresses", "max_logprobs", b"max_logprobs", "max_model_len", b"max_model_len", "model", b"model", "num_kv_blocks", b"num_kv_blocks", "start_time", b"start_time", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -642,6 +642,7 @@ class TokenLogprobs(_message.Message):
     LOGPROB_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     TOP_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
     token_id: _builtins.int
     """The token at this position."""
     logprob: _builtins.float
@@ -650,7 +651,13 @@ class TokenLogprobs(_message.Message):
     """Its rank among all tokens, 1 = most likely."""
     @_builtins.property
     def top(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopLogprob]:
-        """The most likely tokens, in falling order."""
+        """The most likely tokens, in falling order; with logprob_token_ids those instead, in their order. Empty where all
+        tokens are reported.
+        """
+
+    @_builtins.property
+    def all(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """With logprobs or prompt_logprobs -1: the log-probability of every token of the vocabulary, by token id."""
 
     def __init__(
         self,
@@ -659,10 +666,11 @@ class TokenLogprobs(_message.Message):
         logprob: _builtins.float = ...,
         rank: _builtins.int = ...,
         top: _abc.Iterable[Global___TopLogprob] | None = ...,
+        all: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprob", b"logprob", "rank", b"rank", "token_id", b"token_id", "top", b"top"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "logprob", b"logprob", "rank", b"rank", "token_id", b"token_id", "top", b"top"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
