@@ -16,6 +16,7 @@ from core.model.load_progress import logged_wait
 from core.model.model import Attention
 from core.model.transformers_attention import NAME, CausalMask, Layer, StepReceiver
 from core.model.transformers_config import check_rotation, longest_context, read_config
+from core.model.transformers_linears import EXPERTS, replace_linears
 from core.model.transformers_parts import ModelParts
 from core.model.transformers_probe import Probed, UnservableError, probe
 from core.model.weight_source import ModelLoadError
@@ -29,12 +30,14 @@ transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 class TransformersModel:
     """Embedding, layers and head are transformers' own, attention is ours. Fulfils ``core.model.model.Model``."""
 
-    def __init__(self, parts: ModelParts, layers: Mapping[nn.Module, Layer], shape: ModelShape) -> None:
+    def __init__(
+        self, parts: ModelParts, layers: Mapping[nn.Module, Layer], shape: ModelShape, num_weight_bytes: int
+    ) -> None:
         self._parts, self._layers = parts, layers
         self.architecture = shape
         self.device: torch.device = parts.model.device
         self.dtype: torch.dtype = parts.model.dtype
-        self.num_weight_bytes = _num_bytes(parts.model)
+        self.num_weight_bytes = num_weight_bytes
 
     def embed(self, token_ids: Tensor) -> Tensor:
         return self._parts.embed(token_ids.to(self.device)).to(self.dtype)
@@ -58,15 +61,16 @@ def load_transformers_model(config: ModelConfig, device: torch.device, dtype: to
     limit = config.served_len(longest)
     check_rotation(path, described, limit)
     with logged_wait(f"loading weights: {described.model_type}, by transformers"):
-        model = _load(config.path, described, dtype).to(device)
+        model = _load(config.path, described, device, dtype)
+        num_replaced_bytes = replace_linears(model) if device.type == "cpu" else 0
     try:
-        return _probed(model, longest, limit)
+        return _probed(model, longest, limit, num_replaced_bytes)
     except UnservableError as error:
         raise ModelLoadError(f"{path}: model_type {described.model_type} cannot be served: {error}") from error
 
 
 @torch.inference_mode()
-def _probed(model: Any, longest: int, limit: int) -> TransformersModel:
+def _probed(model: Any, longest: int, limit: int, num_replaced_bytes: int) -> TransformersModel:
     try:
         parts = ModelParts(model)
         found = probe(parts, limit, model.device)
@@ -75,7 +79,8 @@ def _probed(model: Any, longest: int, limit: int) -> TransformersModel:
     except Exception as error:  # whatever a family's code does where it meets ours
         cause = "it computes with attention masks itself" if CausalMask.__name__ in str(error) else "its code fails"
         raise UnservableError(f"{cause}: {type(error).__name__}: {error}") from error
-    return TransformersModel(parts, found.layers, _shape(model.config.model_type, found, longest))
+    shape = _shape(model.config.model_type, found, longest)
+    return TransformersModel(parts, found.layers, shape, num_replaced_bytes + _num_bytes(model))
 
 
 def _shape(family: str, found: Probed, longest: int) -> ModelShape:
@@ -92,7 +97,7 @@ def _shape(family: str, found: Probed, longest: int) -> ModelShape:
     )
 
 
-def _load(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+def _load(folder: Path, config: Any, device: torch.device, dtype: torch.dtype) -> Any:
     # Its annotations do not know that there is a report as well.
     from_pretrained: Any = AutoModelForCausalLM.from_pretrained
     try:
@@ -101,7 +106,7 @@ def _load(folder: Path, config: Any, dtype: torch.dtype) -> Any:
             config=config,
             dtype=dtype,
             attn_implementation=NAME,
-            experts_implementation="eager",
+            experts_implementation=EXPERTS if device.type == "cpu" else None,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
@@ -113,7 +118,7 @@ def _load(folder: Path, config: Any, dtype: torch.dtype) -> Any:
         if names := sorted(map(str, report[kind])):
             fault = kind.removesuffix("_keys")
             raise ModelLoadError(f"{folder}: {fault} tensor {names[0]} ({len(names)} in all)")
-    return model
+    return model.to(device)
 
 
 def _num_bytes(model: nn.Module) -> int:

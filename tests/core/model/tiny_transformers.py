@@ -93,12 +93,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
 """What makes each family small, and what shows where it differs from others."""
 
 
-def make_model(family: str, **settings: Any) -> Any:
+def make_model(family: str, experts_implementation: str = "eager", **settings: Any) -> Any:
     """Random weights in float32, large enough for the layers to matter."""
     sizes = _SIZES | FAMILIES.get(family, {}) | settings
     config = CONFIG_MAPPING[family](**sizes)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    implementations = {"attn_implementation": "eager", "experts_implementation": experts_implementation}
+    model = AutoModelForCausalLM.from_config(config, **implementations, dtype=torch.float32).eval()
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.15)
     return model
