@@ -269,15 +269,14 @@ def load_engine(
 
 def _load_executor(model: ModelConfig, hosts: Hosts, profile_dir: Path | None, lora: LoraConfig | None) -> "Executor":
     """In processes of their own if there are several ranks."""
+    max_lora_rank = None if lora is None else lora.max_lora_rank
     if hosts.tensor_parallel_size > 1:
-        if lora is not None:
-            raise ValueError("--enable-lora does not go with a --tensor-parallel-size above 1 yet")
         from core.executor.multi_process import MultiProcessExecutor
 
-        return MultiProcessExecutor(model, hosts, profile_dir)
+        return MultiProcessExecutor(model, hosts, profile_dir, max_lora_rank)
     from core.executor.in_process import InProcessExecutor
 
-    return InProcessExecutor.load(model, profile_dir, max_lora_rank=lora.max_lora_rank if lora is not None else None)
+    return InProcessExecutor.load(model, profile_dir, max_lora_rank=max_lora_rank)
 
 
 def _computed_by(num_ranks: int) -> str:

@@ -15,6 +15,7 @@ on seed and position alone; rank 0 answers.
 """
 
 import dataclasses
+import itertools
 import logging
 import socket
 import threading
@@ -31,7 +32,7 @@ from core.executor import orders
 from core.executor.channel import as_connection, listen
 from core.executor.interface import ModelInfo, ModelRunnerOutput, SchedulerOutput
 from core.executor.rank_children import RANK_MODULE, RankChildren
-from core.executor.rank_link import RankLink
+from core.executor.rank_link import RankLink, gather
 from core.executor.remote_ranks import accept_ranks
 from core.hosts import Hosts
 from core.wire.codec import Encoder, Frame
@@ -54,13 +55,19 @@ class MultiProcessExecutor:
     max_concurrent_batches = 2
 
     def __init__(
-        self, config: ModelConfig, hosts: Hosts, profile_dir: Path | None = None, module: str = RANK_MODULE
+        self,
+        config: ModelConfig,
+        hosts: Hosts,
+        profile_dir: Path | None = None,
+        max_lora_rank: int | None = None,
+        module: str = RANK_MODULE,
     ) -> None:
-        """``module`` is what a rank process runs.
+        """``max_lora_rank`` None: no adapters. ``module`` is what a rank process runs.
 
         Raises ValueError for what is wrong with settings or files, RankLostError if a rank does not survive.
         """
         self._encoder = Encoder()
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._has_ended = False
         self._failure: RankLostError | None = None
@@ -70,7 +77,7 @@ class MultiProcessExecutor:
         self._asleep: frozenset[str] = frozenset()
         try:
             self._start(hosts)
-            self._ask_each(list(_loads(config, hosts, self._meeting, profile_dir)))
+            self._ask_each([*self._loads(config, hosts, profile_dir, max_lora_rank)])
             infos = [msgspec.convert(info, ModelInfo) for info in self._ask(orders.Describe())]
         except BaseException:
             self._children.kill()
@@ -103,9 +110,10 @@ class MultiProcessExecutor:
         self._ask(orders.InitializeKVCache(num_blocks, block_size))
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
-        frames = self._encode(orders.Execute(scheduler_output))
+        number = next(self._numbers)
+        frames = self._encode(number, orders.Execute(scheduler_output))
         first, *others = self._links
-        future = first.ask(frames)
+        future = first.ask(number, frames)
         for link in others:
             link.tell(frames)
         return future
@@ -122,11 +130,12 @@ class MultiProcessExecutor:
         finally:
             self._find_asleep_parts()
 
-    def load_lora(self, key: int, path: str) -> "Future[None]":  # noqa: ARG002
-        raise RuntimeError("LoRA is not enabled: adapters are not shared out among ranks yet")
+    def load_lora(self, key: int, path: str) -> "Future[Any]":
+        """Each rank reads the folder, and keeps its part. One that some rank cannot load is used by none."""
+        return gather(self._ask_for_futures([orders.LoadLora(key, path)] * len(self._links)))
 
-    def unload_lora(self, key: int) -> None:  # noqa: ARG002
-        raise RuntimeError("LoRA is not enabled")
+    def unload_lora(self, key: int) -> None:
+        self._ask_for_futures([orders.UnloadLora(key)] * len(self._links))
 
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:
         self._ask(orders.StartProfile(prefix, num_skipped, max_steps))
@@ -151,7 +160,7 @@ class MultiProcessExecutor:
         """Steps in flight are not waited for."""
         with self._lock:
             self._has_ended = True
-        frames = self._encode(orders.Shutdown())
+        frames = self._encode(next(self._numbers), orders.Shutdown())
         for link in self._links:
             link.tell(frames)
         self._children.join(_SHUTDOWN_TIMEOUT_S)
@@ -170,6 +179,20 @@ class MultiProcessExecutor:
         for link in self._links:
             link.start()
 
+    def _loads(
+        self, config: ModelConfig, hosts: Hosts, profile_dir: Path | None, max_lora_rank: int | None
+    ) -> Iterator[orders.Load]:
+        """The first order of each rank: settings are the core's on all hosts, but for the path."""
+        _check_device(config, hosts)
+        settings = msgspec.to_builtins(dataclasses.replace(config, path=Path()), enc_hook=str)
+        per_host = len(hosts.ranks_here)
+        for rank in range(hosts.tensor_parallel_size):
+            own = {**settings, "num_cores_here": config.num_cores_here * per_host}
+            if config.device == "cuda":
+                own |= {"device": f"cuda:{rank % per_host}", "num_cores_here": 1}
+            folder = None if profile_dir is None else str(profile_dir)
+            yield orders.Load(own, folder, max_lora_rank, self._meeting)
+
     def _start_child(self, rank: int, store: socket.socket) -> "Connection[Any, Any]":
         ours, theirs = socket.socketpair()
         fds, flags = [theirs.fileno()], ["--control-fd", str(theirs.fileno())]
@@ -185,7 +208,7 @@ class MultiProcessExecutor:
 
     def _ask_each(self, each: Sequence[orders.AnyOrder], timeout_s: float | None = None) -> list[Any]:
         """What all ranks answer. Raises what the first one raised, or TimeoutError if one takes too long."""
-        futures = [link.ask(self._encode(order)) for link, order in zip(self._links, each, strict=True)]
+        futures = self._ask_for_futures(each)
         done, missing = wait(futures, timeout_s, FIRST_EXCEPTION)
         for future in done:
             future.result()
@@ -193,8 +216,13 @@ class MultiProcessExecutor:
             raise TimeoutError(f"{len(missing)} of {len(futures)} ranks have not answered in {timeout_s:g} s")
         return [future.result() for future in futures]
 
-    def _encode(self, order: orders.AnyOrder) -> Sequence[Frame]:
-        return self._encoder.encode(orders.Envelope(order))
+    def _ask_for_futures(self, each: Sequence[orders.AnyOrder]) -> list[Future[Any]]:
+        number = next(self._numbers)
+        pairs = zip(self._links, each, strict=True)
+        return [link.ask(number, self._encode(number, order)) for link, order in pairs]
+
+    def _encode(self, number: int, order: orders.AnyOrder) -> Sequence[Frame]:
+        return self._encoder.encode(orders.Envelope(number, order))
 
     def _find_asleep_parts(self) -> None:
         self._asleep = frozenset().union(*self._ask(orders.AsleepParts()))
@@ -222,18 +250,6 @@ class MultiProcessExecutor:
             return f"rank {rank} failed: {reason}"
         end = self._children.describe_end(rank, _CAUSE_TIMEOUT_S) or "its connection has ended"
         return f"rank {rank} is gone: {end}"
-
-
-def _loads(config: ModelConfig, hosts: Hosts, meeting: orders.Meeting, profile_dir: Path | None) -> Iterator[Any]:
-    """The first order of each rank: settings are the core's on all hosts, but for the path."""
-    _check_device(config, hosts)
-    settings = msgspec.to_builtins(dataclasses.replace(config, path=Path()), enc_hook=str)
-    per_host = len(hosts.ranks_here)
-    for rank in range(hosts.tensor_parallel_size):
-        own = dict(settings, num_cores_here=config.num_cores_here * per_host)
-        if config.device == "cuda":
-            own |= {"device": f"cuda:{rank % per_host}", "num_cores_here": 1}
-        yield orders.Load(own, None if profile_dir is None else str(profile_dir), meeting)
 
 
 def _check_device(config: ModelConfig, hosts: Hosts) -> None:

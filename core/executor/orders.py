@@ -29,7 +29,10 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, tag=True):
-    """``carry_out`` gives the answer's value. A ValueError or RuntimeError is answered, with its text."""
+    """``carry_out`` gives the answer's value, or a Future of it: later orders then need not wait for it.
+
+    A ValueError or RuntimeError is answered with its text.
+    """
 
     def carry_out(self, worker: Executor) -> Any:
         raise NotImplementedError
@@ -40,6 +43,7 @@ class Load(Order):
 
     settings: dict[str, Any]
     profile_dir: str | None
+    max_lora_rank: int | None
     meeting: Meeting
 
 
@@ -68,6 +72,21 @@ class Execute(Order):
 
     def carry_out(self, worker: Executor) -> Any:
         return worker.execute_model(self.work).result()
+
+
+class LoadLora(Order):
+    key: int
+    path: str
+
+    def carry_out(self, worker: Executor) -> Any:
+        return worker.load_lora(self.key, self.path)
+
+
+class UnloadLora(Order):
+    key: int
+
+    def carry_out(self, worker: Executor) -> Any:
+        worker.unload_lora(self.key)
 
 
 class Sleep(Order):
@@ -121,6 +140,8 @@ AnyOrder = (
     | AvailableKVCacheBytes
     | InitializeKVCache
     | Execute
+    | LoadLora
+    | UnloadLora
     | Sleep
     | WakeUp
     | AsleepParts
@@ -132,17 +153,19 @@ AnyOrder = (
 
 
 class Envelope(msgspec.Struct):
-    """An order on its way."""
+    """An order on its way. ``number``: of the answer too."""
 
+    number: int
     order: AnyOrder
 
 
 class Answer(msgspec.Struct):
     """``output`` of a step, ``value`` of any other order, or the text of what was raised.
 
-    ``is_fatal``: a step was not carried out, so that the ranks are not as each other any more.
+    ``is_fatal``: a step was not carried out, so that the ranks are not as each other any more. That is always said.
     """
 
+    number: int
     output: ModelRunnerOutput | None = None
     value: Any = None
     failure: str | None = None

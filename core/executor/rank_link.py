@@ -1,8 +1,8 @@
 """The core's end of the channel to one rank."""
 
 import contextlib
+import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
@@ -13,6 +13,25 @@ import setproctitle
 from core.executor.channel import Channel
 from core.executor.orders import Answer
 from core.wire.codec import Frame
+
+
+def gather(futures: Sequence["Future[Any]"]) -> "Future[list[Any]]":
+    """All their results, or the first one's exception that has one; once all are done."""
+    gathered: Future[list[Any]] = Future()
+    others = itertools.count(len(futures) - 1, -1)
+
+    def settle(_future: "Future[Any]") -> None:
+        if next(others):
+            return
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            gathered.set_exception(errors[0])
+        else:
+            gathered.set_result([future.result() for future in futures])
+
+    for future in futures:
+        future.add_done_callback(settle)
+    return gathered
 
 
 class RankLink:
@@ -26,24 +45,24 @@ class RankLink:
         self._channel = Channel(connection, Answer)
         self._on_loss = on_loss
         self._lock = threading.Lock()
-        self._asked: deque[Future[Any]] = deque()
+        self._asked: dict[int, Future[Any]] = {}
         self._error: Exception | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._read, name=f"rank-{self.rank}", daemon=True).start()
 
-    def ask(self, order: Sequence[Frame]) -> "Future[Any]":
-        """The future of what the rank answers. Raises what ``fail`` was given."""
+    def ask(self, number: int, order: Sequence[Frame]) -> "Future[Any]":
+        """The future of what the rank answers to ``order``, which has ``number``. Raises what ``fail`` was given."""
         future: Future[Any] = Future()
         with self._lock:
             if self._error is not None:
                 raise self._error
-            self._asked.append(future)
+            self._asked[number] = future
         self.tell(order)
         return future
 
     def tell(self, order: Sequence[Frame]) -> None:
-        """Expect no answer. That a rank is gone is not noticed here."""
+        """Await no answer. That a rank is gone is not noticed here."""
         with contextlib.suppress(OSError):  # The reading thread finds the end of the stream.
             self._channel.send(order)
 
@@ -52,8 +71,8 @@ class RankLink:
         self._channel.hang_up()
         with self._lock:
             self._error = self._error or error
-            asked, self._asked = self._asked, deque()
-        for future in asked:
+            asked, self._asked = self._asked, {}
+        for future in asked.values():
             future.set_exception(error)
 
     def _read(self) -> None:
@@ -70,9 +89,9 @@ class RankLink:
 
     def _take(self, answer: Answer) -> None:
         with self._lock:
-            future = self._asked.popleft() if self._asked else None
+            future = self._asked.pop(answer.number, None)
         if future is None:
-            return  # It came when everybody had been told that it would not.
+            return  # Nobody awaits it, or nobody any more.
         if answer.error is not None:
             future.set_exception(answer.error)
         else:

@@ -10,6 +10,7 @@ When the channel ends the reader thread ends the process, whatever the main thre
 that could not carry out a step says so and waits: the others may hang in a collective, and the core ends them all.
 """
 
+import functools
 import logging
 import os
 import queue
@@ -17,6 +18,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,7 +31,7 @@ import setproctitle
 from core.config import ModelConfig
 from core.executor.channel import Channel, as_connection, dial
 from core.executor.interface import Executor, ModelRunnerOutput
-from core.executor.orders import Answer, Envelope, Execute, Hello, Load, Order, Shutdown
+from core.executor.orders import Answer, Envelope, Execute, Hello, Load, Shutdown
 from core.logs import LogFormat, configure_logging
 from core.shutdown import request_signal_at_parents_death
 from core.wire.codec import Encoder
@@ -64,7 +66,9 @@ class RankProcess:
         self._make_worker = make_worker
         self._channel = Channel(connection, Envelope)
         self._encoder = Encoder()
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        """For whoever answers."""
+        self._orders: queue.SimpleQueue[Envelope] = queue.SimpleQueue()
 
     def run(self) -> NoReturn:
         """Until the core says so or is gone."""
@@ -79,8 +83,8 @@ class RankProcess:
 
     def _read(self) -> NoReturn:
         try:
-            while not isinstance(order := self._channel.receive().order, Shutdown):
-                self._orders.put(order)
+            while not isinstance((envelope := self._channel.receive()).order, Shutdown):
+                self._orders.put(envelope)
         except (EOFError, OSError):
             os._exit(1)
         except BaseException:
@@ -90,37 +94,51 @@ class RankProcess:
 
     def _load(self) -> Executor:
         """Waits for the end if there is nothing to work with."""
-        load = self._orders.get()
-        assert isinstance(load, Load), "the first order"
+        envelope = self._orders.get()
+        assert isinstance(envelope.order, Load), "the first order"
         try:
-            worker = self._make_worker(load, self._place)
+            worker = self._make_worker(envelope.order, self._place)
         except Exception as error:
-            self._say(self._failure(load, error))
+            self._fail(envelope, error)
             signal.pause()
             raise
-        self._say(Answer())
+        self._answer(envelope, None)
         return worker
 
-    def _carry_out(self, order: Order, worker: Executor) -> None:
+    def _carry_out(self, envelope: Envelope, worker: Executor) -> None:
         try:
-            result = order.carry_out(worker)
+            result = envelope.order.carry_out(worker)
         except Exception as error:
-            self._say(self._failure(order, error))
+            self._fail(envelope, error)
             return
-        if isinstance(result, ModelRunnerOutput):
-            if self._place.rank == 0:
-                self._say(Answer(output=result))
+        if isinstance(result, Future):
+            result.add_done_callback(functools.partial(self._answer_later, envelope))
         else:
-            self._say(Answer(value=result))
+            self._answer(envelope, result)
 
-    def _failure(self, order: Order, error: Exception) -> Answer:
-        if not isinstance(error, ValueError):
-            logger.error("rank %d: %s failed", self._place.rank, type(order).__name__, exc_info=error)
+    def _answer_later(self, envelope: Envelope, future: "Future[Any]") -> None:
+        """On another thread."""
+        if (error := future.exception()) is not None:
+            self._fail(envelope, error)
+        else:
+            self._answer(envelope, future.result())
+
+    def _answer(self, envelope: Envelope, result: Any) -> None:
+        if not isinstance(result, ModelRunnerOutput):
+            self._say(Answer(envelope.number, value=result))
+        elif self._place.rank == 0:
+            self._say(Answer(envelope.number, result))
+
+    def _fail(self, envelope: Envelope, error: BaseException) -> None:
+        is_bad_value, is_fatal = isinstance(error, ValueError), isinstance(envelope.order, Execute)
+        if not is_bad_value:
+            logger.error("rank %d: %s failed", self._place.rank, type(envelope.order).__name__, exc_info=error)
         text = str(error) if isinstance(error, (ValueError, RuntimeError)) else repr(error)
-        return Answer(failure=text, is_bad_value=isinstance(error, ValueError), is_fatal=isinstance(order, Execute))
+        self._say(Answer(envelope.number, failure=text, is_bad_value=is_bad_value, is_fatal=is_fatal))
 
     def _say(self, message: Answer | Hello) -> None:
-        self._channel.send(self._encoder.encode(message))
+        with self._lock:
+            self._channel.send(self._encoder.encode(message))
 
 
 def make_worker(load: Load, place: RankPlace) -> Executor:
@@ -137,7 +155,7 @@ def make_worker(load: Load, place: RankPlace) -> Executor:
     device = find_device(config.device)
     group = DistributedTensorGroup(load.meeting, place.rank, device, place.store_fd, place.own_host)
     profile_dir = None if load.profile_dir is None else Path(load.profile_dir)
-    return InProcessExecutor.load(config, profile_dir, group)
+    return InProcessExecutor.load(config, profile_dir, group, load.max_lora_rank)
 
 
 def rank_command(make_worker: MakeWorker) -> click.Command:

@@ -13,7 +13,7 @@ from core.model.llama import Llama
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.open_weights import is_left_to_transformers, open_weights
-from core.model.sharding import shard_source
+from core.model.sharding import Sharding
 from core.model.tensor_group import TensorGroup
 
 _MODELS = {"llama": Llama, "qwen2": Llama}
@@ -31,7 +31,10 @@ def load_model(config: ModelConfig, adapters: Adapters | None = None, group: Ten
     source = open_weights(config.path)
     config.served_len(source.architecture.max_model_len)
     if group is not None:
-        source = shard_source(source, group)
+        sharding = Sharding(source.architecture, group)
+        source = sharding.cut_source(source)
+        if adapters is not None:
+            adapters.cut_pair = sharding.cut_pair
     return _MODELS[source.architecture.family](LayerLoader(source, device, dtype, adapters))
 
 

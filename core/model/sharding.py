@@ -9,7 +9,6 @@
 Shares are as even as whole heads and columns allow. A family's code sees a smaller architecture and smaller tensors.
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from core.model.architecture import Architecture
+from core.model.lora.peft_folder import LoraPair
 from core.model.tensor_group import TensorGroup
 from core.model.weight_source import RowTable, StoredTensor, WeightSource
 
@@ -69,11 +69,38 @@ def is_summed(name: str) -> bool:
     return name.rpartition(".")[2] in _SUMMED
 
 
-def shard_source(source: WeightSource, group: TensorGroup) -> WeightSource:
-    """The part of ``source`` that the rank of ``group`` has. Raises ValueError for more ranks than query heads."""
-    shard = Shard.of(source.architecture, group.rank, group.size)
-    cut = functools.partial(_cut, _cuts(source.architecture, shard))
-    return source.mapped(shard.narrow(source.architecture), cut, group)
+class Sharding:
+    """Cuts what is a whole model's down to the part of one rank of ``group``.
+
+    Raises ValueError if there are more ranks than query heads.
+    """
+
+    def __init__(self, architecture: Architecture, group: TensorGroup) -> None:
+        shard = Shard.of(architecture, group.rank, group.size)
+        self._architecture = shard.narrow(architecture)
+        self._cuts = _cuts(architecture, shard)
+        self._group = group
+
+    def cut_source(self, source: WeightSource) -> WeightSource:
+        return source.mapped(self._architecture, self._cut_stored, self._group)
+
+    def cut_pair(self, module: str, pair: LoraPair) -> LoraPair:
+        """What an adapter adds on this rank; where results are summed, so is what all ranks add."""
+        cut = self._cut_of(module)
+        if cut is None:
+            return pair
+        return LoraPair(pair.down, cut.of(pair.up)) if cut.dim == 0 else LoraPair(cut.of(pair.down), pair.up)
+
+    def _cut_stored(self, name: str, stored: StoredTensor) -> StoredTensor:
+        module, _, kind = name.rpartition(".")
+        cut = self._cut_of(module)
+        if cut is None or (cut.dim == 1 and kind == "bias"):
+            return stored
+        # One of another shape stays whole: that it does not fit is then said where it is taken.
+        return _Part(stored, cut) if cut.fits(stored.shape) else stored
+
+    def _cut_of(self, module: str) -> "_Cut | None":
+        return self._cuts.get(module.rpartition(".")[2])
 
 
 @dataclass(frozen=True)
@@ -83,6 +110,15 @@ class _Cut:
     dim: int
     total: int
     ranges: tuple[range, ...]
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return shape[self.dim : self.dim + 1] == (self.total,)
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """A copy; one that does not fit stays whole."""
+        if not self.fits(tuple(tensor.shape)):
+            return tensor
+        return tensor.index_select(self.dim, torch.tensor(list(chain.from_iterable(self.ranges))))
 
 
 def _cuts(architecture: Architecture, shard: Shard) -> Mapping[str, _Cut]:
@@ -112,15 +148,6 @@ def _moved(places: range, by: int) -> range:
     return range(places.start + by, places.stop + by)
 
 
-def _cut(cuts: Mapping[str, _Cut], name: str, stored: StoredTensor) -> StoredTensor:
-    module, _, kind = name.rpartition(".")
-    cut = cuts.get(module.rpartition(".")[2])
-    if cut is None or (cut.dim == 1 and kind == "bias"):
-        return stored
-    # One of another shape stays whole: that it does not fit is then said where it is taken.
-    return _Part(stored, cut) if stored.shape[cut.dim : cut.dim + 1] == (cut.total,) else stored
-
-
 @dataclass(frozen=True)
 class _Part:
     """Those elements of a stored tensor that a rank has."""
@@ -134,8 +161,7 @@ class _Part:
         return (*before, sum(map(len, self.cut.ranges)), *after)
 
     def dense(self) -> Tensor:
-        places = torch.tensor(list(chain.from_iterable(self.cut.ranges)))
-        return self.stored.dense().index_select(self.cut.dim, places)
+        return self.cut.of(self.stored.dense())
 
     def row_table(self) -> RowTable:
         raise NotImplementedError("embeddings are not cut")

@@ -1,7 +1,7 @@
 """The adapters that a model can run with, and which rows of the running step run with which."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -24,6 +24,8 @@ class Adapters:
         self._folders: dict[int, Path] = {}
         self._loaded: dict[int, AdapterWeights] = {}
         self._step: list[AdaptedRows] = []
+        self.cut_pair: Callable[[str, LoraPair], LoraPair] | None = None
+        """Of a module by name: the part of one rank, if several share the model."""
 
     def __repr__(self) -> str:
         return f"Adapters({len(self._loaded)} loaded, {len(self._layers)} modules to adapt)"
@@ -81,6 +83,7 @@ class Adapters:
             layer = self._layers.get(module)
             if layer is None:
                 raise folder.reject(module, "is no linear layer of the model")
+            pair = self.cut_pair(module, pair) if self.cut_pair else pair
             _check_fits(folder, module, pair, layer.shape_of(module))
             by_layer.setdefault(layer, {})[module] = pair
         return {layer: layer.join(pairs, *self._place) for layer, pairs in by_layer.items()}

@@ -50,7 +50,9 @@ def make_fake_worker(load: Load, place: RankPlace) -> Executor:
             if place.rank == 0:
                 wait_forever()
             raise ValueError(f"{place.model}: no such file, on rank {place.rank} of {load.meeting.size}")
-    return FakeExecutor(kv_cache_bytes=1000 * (place.rank + 1))
+    worker = FakeExecutor(kv_cache_bytes=1000 * (place.rank + 1))
+    worker.loras.broken_paths = {f"broken-on-{place.rank}"}
+    return worker
 
 
 def fake_ranks(fault: str = "whole", hosts: Hosts = TWO_RANKS) -> MultiProcessExecutor:

@@ -123,6 +123,19 @@ def test_all_ranks_sleep_and_wake(executor: MultiProcessExecutor) -> None:
     assert executor.asleep_parts == set()
 
 
+def test_adapters_are_loaded_by_all(executor: MultiProcessExecutor) -> None:
+    """Beside the steps; one that some rank cannot load is not loaded, and why is said."""
+    executor.load_lora(1, "/adapters/a").result()
+    with pytest.raises(ValueError, match=r"broken-on-1/adapter_config\.json: r is missing"):
+        executor.load_lora(2, "broken-on-1").result()
+    work = prefill("with-lora")
+    work.new_requests[0].lora = 1
+    assert executor.execute_model(work).result().sampled_token_ids.keys() == {"with-lora"}
+    executor.execute_model(forget("with-lora")).result()
+    executor.unload_lora(1)
+    assert executor.collective_rpc("check_health", None, [], {}) == [None, None]
+
+
 def test_profiles(executor: MultiProcessExecutor) -> None:
     """Started and stopped on all; one that was never started cannot be stopped."""
     executor.start_profile("night", 0, 5)

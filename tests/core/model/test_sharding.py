@@ -14,10 +14,13 @@ from torch import Tensor
 from core.config import ModelConfig
 from core.executor.orders import Meeting
 from core.executor.tensor_group import DistributedTensorGroup
+from core.model.lora.adapters import Adapters
 from core.model.registry import load_model
 from core.model.sharding import Shard, share
 from core.model.weight_source import ModelLoadError
 from tests.core.model.forward import logits_of
+from tests.core.model.lora.test_adapters import logits_of as logits_with
+from tests.core.model.lora.tiny_adapter import TinyAdapter
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel, random_tokens
 
 PROMPT = random_tokens(40, TINY.vocab_size)
@@ -108,6 +111,24 @@ def test_half_precision(tmp_path: Path, dtype: str) -> None:
     first, second = shared_logits(tmp_path, 2, dtype)
     assert torch.nn.functional.cosine_similarity(first, whole).min() > 0.98
     assert torch.equal(first, second)
+
+
+def test_adapters_are_cut_as_the_model_is(tmp_path: Path) -> None:
+    """Each rank adds its part: beside a request without one, they are as the model that they are merged into."""
+    base = TinyModel(replace(TINY_QWEN2, hidden_size=72, num_heads=9, num_kv_heads=3, head_size=8))
+    adapter = TinyAdapter(base)
+    base.write_safetensors(tmp_path)
+    folder = adapter.write(tmp_path / "a")
+
+    def adapted_logits(group: DistributedTensorGroup) -> list[Tensor]:
+        adapters = Adapters(max_rank=8)
+        model = load_model(ModelConfig(path=tmp_path), adapters, group)
+        adapters.load(1, folder)
+        return logits_with(model, adapters, [PROMPT[:20], PROMPT[:20]], [1, None])
+
+    for adapted, plain in on_each_rank(2, adapted_logits):
+        torch.testing.assert_close(adapted.double(), adapter.merged_into(base).logits(PROMPT[:20]), atol=2e-3, rtol=0)
+        torch.testing.assert_close(plain.double(), base.logits(PROMPT[:20]), atol=2e-3, rtol=0)
 
 
 def test_each_rank_holds_its_part(tmp_path: Path) -> None:
