@@ -10,6 +10,7 @@ from core.block_pool import Block
 from core.draft_history import DraftHistory
 from core.lora.adapter import Adapter
 from core.prompt_embeds import PromptEmbeds, prompt_tokens
+from core.repetition import Repetition
 from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
 
@@ -61,6 +62,7 @@ class Request:
         "num_slots",
         "prefill_reported",
         "priority",
+        "repetition",
         "request_id",
         "sampling_params",
         "seed",
@@ -90,6 +92,9 @@ class Request:
         self.num_prompt_tokens = len(self.token_ids)
         wanted = self.num_prompt_tokens + params.max_tokens if params.max_tokens is not None else max_num_tokens
         self.max_num_tokens = min(wanted, max_num_tokens)
+        self.repetition: Repetition | None = None
+        if params.repetition_detection is not None:
+            self.repetition = Repetition(params.repetition_detection, self.max_num_tokens - self.num_prompt_tokens)
         self.abort_immediately = message.abort_immediately
         self.lora_request = message.lora_request
         self.adapter: Adapter | None = None

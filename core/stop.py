@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from core.request import Request
 from core.wire.messages import FinishReason
-from core.wire.sampling_params import RepetitionDetection
 
 
 class Stop(NamedTuple):
@@ -34,8 +33,8 @@ def find_stop(request: Request) -> Stop | None:
             return Stop(FinishReason.STOP, token_id)
     if request.num_tokens >= request.max_num_tokens:
         return _LENGTH
-    repetition = request.sampling_params.repetition_detection
-    if may_stop and repetition is not None and _repeats(request, repetition):
+    watched = request.repetition if may_stop else None
+    if watched is not None and watched.take(request.token_ids, request.num_prompt_tokens):
         return _REPETITION
     return None
 
@@ -47,19 +46,3 @@ def append_until_stop(request: Request, token_ids: Iterable[int]) -> Stop | None
         if (stop := find_stop(request)) is not None:
             return stop
     return None
-
-
-def _repeats(request: Request, repetition: RepetitionDetection) -> bool:
-    """Whether the output ends with ``min_count`` copies of one pattern of an allowed size."""
-    longest = min(repetition.max_pattern_size, request.num_output_tokens // max(repetition.min_count, 1))
-    shortest = max(repetition.min_pattern_size, 1)
-    return any(
-        _ends_with_copies(request.token_ids, size, repetition.min_count) for size in range(shortest, longest + 1)
-    )
-
-
-def _ends_with_copies(token_ids: list[int], size: int, count: int) -> bool:
-    if token_ids[-1] != token_ids[-1 - size]:
-        return False
-    tail = token_ids[-size * count :]
-    return tail[size:] == tail[:-size]
