@@ -5,7 +5,7 @@ It answers as EngineCore does (cadence, events, statistics), so that whatever si
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,6 +146,9 @@ class NullEngine:
         is_late_by_a_step = now - self._next_step_at > self._step_s
         self._next_step_at = self._step_s + (now if is_late_by_a_step else self._next_step_at)
         return self._generate(now), True
+
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Nothing here waits for anything but input."""
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
         """The result of one of the few calls that front ends make at start-up. Raises ValueError for another."""

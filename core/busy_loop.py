@@ -43,6 +43,7 @@ class BusyLoop:
         self._load_report = load_report
         self._unanswered: dict[int, UtilityCall] = {}
         self._is_deserted = False
+        engine.on_progress(self._wake)
 
     def run(self) -> None:
         """Return when a shutdown is complete, or every front end is gone.
@@ -67,6 +68,10 @@ class BusyLoop:
         self._take_waiting_input()
         self._abort_all()
         self._fail_calls("Server shutting down")
+
+    def _wake(self) -> None:
+        """From any thread: look whether there is work now."""
+        self._input_queue.put((RequestType.WAKEUP, None))
 
     def _handle_shutdown(self) -> bool:
         """Whether the loop goes on."""

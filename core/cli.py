@@ -129,6 +129,12 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     metavar="NAME",
     help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
 )
+@option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where tokenizer.json is, for structured output. Default: where the model is.",
+)
 @option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N.")
 @option(
     "--data-parallel-size-local",
@@ -175,6 +181,7 @@ def command(
     quantization: str,
     device: str,
     data_parallel_size_local: int,
+    tokenizer: Path | None,
     seed: int,
     max_logprobs: int,
     profile_dir: Path | None,
@@ -202,7 +209,7 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(
-        model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs
+        model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs, tokenizer
     )
     load = functools.partial(
         load_engine,
@@ -240,6 +247,7 @@ def load_engine(
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
     from core.engine import EngineCore
     from core.kv_event_publisher import KVEventPublisher
+    from core.structured_output.grammars import Grammars
 
     if hosts.tensor_parallel_size == 1:  # With several, it is the ranks that have torch, and look at the model.
         from core.embedding.load import holds_embedding_model, load_embedding_engine
@@ -257,7 +265,10 @@ def load_engine(
         on_error.callback(executor.shutdown)
         executor.on_failure(on_failure)
         max_model_len = model.max_model_len or executor.model_info.max_model_len
-        engine = EngineCore(executor, cache, scheduler, max_model_len, model.seed, publisher, lora, model.max_logprobs)
+        grammars = Grammars(model.tokenizer_folder, executor.model_info.vocab_size)
+        engine = EngineCore(
+            executor, cache, scheduler, max_model_len, model.seed, publisher, lora, model.max_logprobs, grammars
+        )
         on_error.pop_all()
     num_ranks = hosts.tensor_parallel_size
     engine.ready_response = msgspec.structs.replace(

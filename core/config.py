@@ -28,6 +28,12 @@ class ModelConfig:
     """Cores that share this host, this one included."""
     max_logprobs: int = MAX_LOGPROBS
     """Most log-probabilities that a request may ask for, -1 = those of the whole vocabulary."""
+    tokenizer: Path | None = None
+    """Folder with the model's tokenizer.json; None = where the model is."""
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        return self.tokenizer or (self.path if self.path.is_dir() else self.path.parent)
 
     def served_len(self, limit: int) -> int:
         """``max_model_len``, or the model's own ``limit`` without one. Raises ValueError if it is beyond that."""

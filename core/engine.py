@@ -14,7 +14,7 @@
 
 import logging
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.batch_queue import BatchQueue
@@ -28,11 +28,12 @@ from core.kv_events import KVEventLog, KVEventSink
 from core.kv_group import KVGroup
 from core.lora.loras import Loras
 from core.request import Request
-from core.request_limits import RequestLimits, check_request
+from core.request_limits import RequestError, RequestLimits, check_request
 from core.scheduler import Outputs, Scheduler
+from core.structured_output.grammars import Grammars
 from core.utilities import Utilities
 from core.wire.messages import EngineCoreRequest, EngineReadyResponse
-from core.wire.sampling_params import MAX_LOGPROBS
+from core.wire.sampling_params import MAX_LOGPROBS, Violation
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class EngineCore:
         kv_events: KVEventSink | None = None,
         lora: LoraConfig | None = None,
         max_logprobs: int = MAX_LOGPROBS,
+        grammars: Grammars | None = None,
     ) -> None:
         """``lora`` None: without adapters."""
         num_batches = _count_batches(executor, scheduler_config)
@@ -75,6 +77,7 @@ class EngineCore:
             max_logprobs=max_logprobs,
         )
         self._kv_events = kv_events
+        self._grammars = grammars
         event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None
         kv_cache = KVCache(size.num_blocks, cache_config.block_size, self._hasher, event_log, groups)
         loras = Loras(lora, executor) if lora is not None else None
@@ -95,6 +98,8 @@ class EngineCore:
         What is computed with an adapter is named after its load, of which only the busy loop knows.
         """
         params = check_request(message, self._limits)
+        if params.structured_outputs is not None and self._grammars is None:
+            raise RequestError(Violation("structured_outputs", "is not supported: this engine has no tokenizer"))
         request = Request(message, params, self._seed, self._limits.max_num_tokens)
         if self._hasher is not None and message.lora_request is None:
             request.cache_root = self._hasher.root(message.cache_salt)
@@ -106,6 +111,9 @@ class EngineCore:
         self.scheduler.add_request(request)
         if self._hasher is not None and request.adapter is not None:
             request.cache_root = self._hasher.root(request.cache_salt, str(request.adapter.key))
+        asked = request.sampling_params.structured_outputs
+        if asked is not None and self._grammars is not None:
+            self.scheduler.hold(request, self._grammars.constrain(request, asked))
         if request.abort_immediately:
             self.scheduler.abort_requests([request.request_id])
 
@@ -127,7 +135,7 @@ class EngineCore:
 
     def request_counts(self) -> tuple[int, int]:
         """Waiting and running requests."""
-        return len(self.scheduler.waiting), len(self.scheduler.running)
+        return len(self.scheduler.waiting) + len(self.scheduler.held), len(self.scheduler.running)
 
     def step(self) -> tuple[Outputs, bool]:
         """Start what is due and end the oldest step: its messages by client index, and whether it computed a token."""
@@ -140,6 +148,11 @@ class EngineCore:
         step, result = self._batch_queue.wait_for_oldest()
         self.scheduler.abort_requests(self._take_aborts())
         return self.scheduler.update_from_output(step, result), bool(step.shares)
+
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called, from any thread, when a request's grammar is compiled."""
+        if self._grammars is not None:
+            self._grammars.on_done = callback
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
         """The result of a utility, or a Future of it that later steps complete. Raises UtilityError."""
@@ -157,11 +170,15 @@ class EngineCore:
 
     def shutdown(self) -> None:
         self._executor.shutdown()
+        if self._grammars is not None:
+            self._grammars.close()
         if self._kv_events is not None:
             self._kv_events.close()
 
     def _start_due_steps(self) -> None:
         while self._batch_queue.has_room and (step := self.scheduler.schedule()) is not None:
+            if step.constrained and self._grammars is not None:
+                step.work.grammar_bitmask = self._grammars.mask(step.constrained)
             self._batch_queue.start(step)
 
     def _take_aborts(self) -> list[str]:

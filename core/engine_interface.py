@@ -74,6 +74,10 @@ class Engine(Protocol):
         """One step: its outputs per client index, and whether the model ran. An exception is fatal."""
         ...
 
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Call ``callback``, from any thread, whenever ``has_requests`` may have become true on its own."""
+        ...
+
     def call_utility(self, method: str, args: list[Any], /) -> Any:
         """The result, or a Future of it. Raises an exception whose text is the answer."""
         ...

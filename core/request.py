@@ -11,6 +11,7 @@ from core.draft_history import DraftHistory
 from core.lora.adapter import Adapter
 from core.prompt_embeds import PromptEmbeds, prompt_tokens
 from core.repetition import Repetition
+from core.structured_output.constraint import Constraint
 from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
 from core.wire.sampling_params import SamplingParams
 
@@ -20,6 +21,7 @@ _SEED_BITS = 63
 
 class RequestStatus(enum.Enum):
     WAITING = enum.auto()
+    WAITING_FOR_GRAMMAR = enum.auto()
     RUNNING = enum.auto()
     PREEMPTED = enum.auto()
     FINISHED = enum.auto()
@@ -46,6 +48,7 @@ class Request:
         "cache_root",
         "cache_salt",
         "client_index",
+        "constraint",
         "draft_history",
         "embeds",
         "eos_token_id",
@@ -99,6 +102,7 @@ class Request:
         self.lora_request = message.lora_request
         self.adapter: Adapter | None = None
         """From when it is added until it ends."""
+        self.constraint: Constraint | None = None
 
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None
@@ -136,7 +140,12 @@ class Request:
 
     @property
     def num_due_tokens(self) -> int:
-        """Tokens to compute next; 0 if what is in flight surely brings the request to its end."""
+        """Tokens to compute next; 0 if what is in flight surely brings the request to its end.
+
+        0 too while a grammar does not know yet what the step in flight chooses.
+        """
+        if self.constraint is not None and self.num_output_placeholders:
+            return 0
         num_expected_tokens = self.num_tokens + self.num_output_placeholders
         return num_expected_tokens - self.num_scheduled_tokens if num_expected_tokens < self.max_num_tokens else 0
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from core.prompt_embeds import find_embeds_violations, prompt_tokens
+from core.structured_output.form import find_form_violations
 from core.wire.messages import EngineCoreRequest, LoRARequest
 from core.wire.sampling_params import (
     MAX_LOGPROBS,
@@ -15,7 +16,6 @@ from core.wire.sampling_params import (
 
 # To ignore one of these would give an answer that looks right and is not.
 _UNSUPPORTED = ("mm_features", "pooling_params", "resumable")
-_UNSUPPORTED_SAMPLING = ("structured_outputs",)
 _UNLIMITED = -1
 
 
@@ -116,11 +116,10 @@ def _vocabulary_violations(token_ids: list[int], vocab_size: int) -> Iterator[Vi
 
 
 def _sampling_violations(params: SamplingParams, limits: RequestLimits) -> Iterator[Violation]:
-    for field in _UNSUPPORTED_SAMPLING:
-        if getattr(params, field) is not None:
-            yield Violation(field, "is not supported by this engine")
     if params.thinking_token_budget not in (None, _UNLIMITED):
         yield Violation("thinking_token_budget", "needs a reasoning parser, which this engine does not have")
     if params.n > 1:
         yield Violation("n", f"must be 1: the front end sends one request per sequence, got {params.n}")
+    if params.structured_outputs is not None:
+        yield from find_form_violations(params.structured_outputs)
     yield from find_violations(params, limits.vocab_size, limits.max_logprobs)

@@ -27,6 +27,7 @@ from core.request_queue import RequestQueue
 from core.speculation import Speculation
 from core.step import Share, Step
 from core.stop import append_until_stop
+from core.structured_output.constraint import Constraint
 from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
 from core.wire.sampling_params import Violation
 
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 PauseMode = Literal["abort", "wait", "keep"]
 Outputs = dict[int, EngineCoreOutputs]
 """One message per front end, by client index."""
-_NO_POSSIBLE_TOKEN = "no token is possible: allowed_token_ids, bad words and min_tokens rule out every one"
+_NO_POSSIBLE_TOKEN = "no token is possible: allowed_token_ids, bad words, min_tokens and the grammar rule out every one"
 
 
 class PauseState(enum.Enum):
@@ -55,6 +56,7 @@ class Scheduler:
         self.requests: dict[str, Request] = {}
         self.waiting = RequestQueue(config.scheduling_policy)
         self.running = RequestQueue(config.scheduling_policy)
+        self.held = RequestQueue(config.scheduling_policy)
         self.num_preemptions = 0
         self.pause_state = PauseState.UNPAUSED
         self._config = config
@@ -68,7 +70,8 @@ class Scheduler:
         self._num_in_flight = 0
 
     def __repr__(self) -> str:
-        counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {self.num_preemptions} preemptions"
+        counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {len(self.held)} held"
+        counts += f", {self.num_preemptions} preemptions"
         return f"Scheduler({counts}, {self.pause_state.name}, {self.kv_cache})"
 
     def has_work(self) -> bool:
@@ -77,7 +80,7 @@ class Scheduler:
             return True
         match self.pause_state:
             case PauseState.UNPAUSED:
-                return bool(self.requests)
+                return bool(self.running or self.waiting) or any(map(_is_ready, self.held))
             case PauseState.PAUSED_NEW:
                 return bool(self.running)
             case PauseState.PAUSED_ALL:
@@ -94,6 +97,12 @@ class Scheduler:
         request.arrival_number = next(self._arrival_numbers)
         self.requests[request_id] = request
         self.waiting.add(request)
+
+    def hold(self, request: Request, constraint: Constraint) -> None:
+        """Keep ``request``, which was just added, waiting until its ``constraint`` is settled."""
+        self.waiting.remove(request)
+        request.status, request.constraint = RequestStatus.WAITING_FOR_GRAMMAR, constraint
+        self.held.add(request)
 
     def abort_requests(self, request_ids: Iterable[str]) -> None:
         """Drop these requests without an output; unknown and finished ones are ignored."""
@@ -151,6 +160,7 @@ class Scheduler:
             self._schedule_running(step)
             # Who is admitted now would only take the blocks that were just found to be too few.
             if self.pause_state is PauseState.UNPAUSED and self.num_preemptions == num_preemptions:
+                self._let_go_of_ready()
                 self._schedule_waiting(step)
             self._speculation.fill(step)
         if not step.shares and (self._num_in_flight or not self._has_unreported_finish):
@@ -177,7 +187,7 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise RuntimeError, with the numbers, if blocks or requests have leaked."""
-        if len(self.requests) != len(self.waiting) + len(self.running):
+        if len(self.requests) != len(self.waiting) + len(self.running) + len(self.held):
             raise RuntimeError(f"{len(self.requests)} requests, {self}")
         self.kv_cache.check_integrity(self.requests.values())
         if self.loras is not None:
@@ -212,6 +222,18 @@ class Scheduler:
         self.waiting.add(request)
         self._forgotten_ids.append(request.request_id)
         self.num_preemptions += 1
+
+    def _let_go_of_ready(self) -> None:
+        """Queue those whose grammar is there; end those for whom there is none."""
+        for request in [request for request in self.held if _is_ready(request)]:
+            assert request.constraint is not None, "that is why it was held"
+            self.held.remove(request)
+            request.status = RequestStatus.WAITING
+            self.waiting.add(request)
+            cause = request.constraint.start(request.output_token_ids)
+            if cause is not None:
+                message = self._pending_outputs.setdefault(request.client_index, EngineCoreOutputs())
+                message.outputs.append(self._fail(request, cause))
 
     def _schedule_waiting(self, step: Step) -> None:
         """Admit requests in their order until one does not fit."""
@@ -251,10 +273,10 @@ class Scheduler:
         self._speculation.settle(share, num_accepted_tokens=len(token_ids) - 1)
         if request.request_id in result.no_possible_token:
             self.kv_cache.remember(request)
+            fault = request.constraint.fault if request.constraint is not None else None
+            cause = fault or _NO_POSSIBLE_TOKEN
             # Before its first token it is the request itself that rules out all of them.
-            return self._fail(
-                request, _NO_POSSIBLE_TOKEN if request.num_output_tokens else REFUSED + _NO_POSSIBLE_TOKEN
-            )
+            return self._fail(request, cause if request.num_output_tokens else REFUSED + cause)
         return self._append(request, token_ids, result)
 
     def _append(self, request: Request, token_ids: list[int], result: ModelRunnerOutput) -> EngineCoreOutput:
@@ -289,6 +311,8 @@ class Scheduler:
         if request.is_running:
             self._forgotten_ids.append(request.request_id)
             self.running.remove(request)
+        elif request.status is RequestStatus.WAITING_FOR_GRAMMAR:
+            self.held.remove(request)
         else:
             self.waiting.remove(request)
         request.status = RequestStatus.FINISHED
@@ -296,6 +320,8 @@ class Scheduler:
         self.kv_cache.release(request)
         if request.adapter is not None and self.loras is not None:
             self.loras.release(request.adapter)
+        if request.constraint is not None:
+            request.constraint.close()
         del self.requests[request.request_id]
         self._has_unreported_finish = True
 
@@ -303,9 +329,14 @@ class Scheduler:
         return SchedulerStats(
             num_running_reqs=len(self.running),
             num_waiting_reqs=len(self.waiting),
+            num_skipped_waiting_reqs=len(self.held),
             kv_cache_usage=self.kv_cache.usage,
             prefix_cache_stats=self.kv_cache.take_stats(),
             spec_decoding_stats=self._speculation.take_stats(),
             waiting_lora_adapters=count_by_name(self.waiting) if self.loras is not None else {},
             running_lora_adapters=count_by_name(self.running) if self.loras is not None else {},
         )
+
+
+def _is_ready(request: Request) -> bool:
+    return request.constraint is not None and request.constraint.is_settled

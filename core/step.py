@@ -30,6 +30,8 @@ class Step:
     def __init__(self, budget: int) -> None:
         self.work = SchedulerOutput([], [], {}, [])
         self.shares: list[Share] = []
+        self.constrained: list[Request] = []
+        """Those of the requests that follow a grammar and get a token."""
         self.budget = budget
 
     def __repr__(self) -> str:
@@ -78,3 +80,5 @@ class Step:
         self.shares.append(Share(request, num_tokens, request.num_preemptions))
         self.budget -= num_tokens
         request.num_scheduled_tokens += num_tokens
+        if request.constraint is not None and request.num_output_placeholders:
+            self.constrained.append(request)

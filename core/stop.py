@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from core.request import Request
+from core.structured_output.constraint import Constraint
 from core.wire.messages import FinishReason
 
 
@@ -43,6 +44,16 @@ def append_until_stop(request: Request, token_ids: Iterable[int]) -> Stop | None
     """Append ``token_ids`` up to the one with which the request ends; those after it are not wanted."""
     for token_id in token_ids:
         request.token_ids.append(token_id)
-        if (stop := find_stop(request)) is not None:
+        stop = find_stop(request)
+        if stop is None and request.constraint is not None:
+            stop = _follow(request.constraint, token_id)
+        if stop is not None:
             return stop
     return None
+
+
+def _follow(constraint: Constraint, token_id: int) -> Stop | None:
+    """Why a request ends that has a form to keep to: it has not, or nothing can follow and it has no EOS to say so."""
+    if not constraint.accept(token_id):
+        return Stop(FinishReason.ERROR, constraint.fault)
+    return Stop(FinishReason.STOP) if constraint.is_exhausted else None

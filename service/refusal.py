@@ -5,6 +5,7 @@ import logging
 from core.wire.messages import REFUSED
 from core.wire.sampling_params import Violation
 from service.errors import InvalidRequest
+from service.structured_output import field_of
 
 logger = logging.getLogger(__name__)
 
@@ -13,5 +14,11 @@ def raise_if_refused(request_id: str, cause: int | str | None) -> None:
     """Raises InvalidRequest if ``cause``, the stop_reason of a request that ended as ERROR, is a refusal."""
     if isinstance(cause, str) and cause.startswith(REFUSED):
         logger.warning("request %s: the engine %s", request_id, cause)
-        violation = Violation("request", f"the engine refused it: {cause.removeprefix(REFUSED)}")
-        raise InvalidRequest([violation], reason="REFUSED_BY_ENGINE")
+        raise InvalidRequest([_violation(cause.removeprefix(REFUSED))], reason="REFUSED_BY_ENGINE")
+
+
+def _violation(cause: str) -> Violation:
+    """Of the form that compiling has shown to be wrong, or of the request."""
+    core_field, _, description = cause.partition(" ")
+    field = field_of(core_field)
+    return Violation("request", f"the engine refused it: {cause}") if field is None else Violation(field, description)

@@ -1,6 +1,5 @@
 """How to choose tokens: from what the client set, what the model declares, and the defaults, in this order."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 
@@ -13,9 +12,9 @@ from core.wire.sampling_params import (
     find_violations,
     num_logprob_entries,
 )
-from service.errors import shown
 from service.generation_request import UNSEEDED, StopRules
 from service.served_model import ServedModel
+from service.structured_output import read_structured_output
 from service.tokenizer import Tokenizer
 from sluicegate.v1 import sampling_params_pb2 as pb
 
@@ -64,6 +63,7 @@ def read_sampling_params(
     faults = find_violations(params, model.vocab_size, model.max_logprobs)
     found = [fault for fault in faults if fault.field not in _NOT_OWN_FIELDS]
     found += _copies_violations(params)
+    params.structured_outputs = read_structured_output(given, params.n, violations)
     if num_prompt_tokens and not found:
         found += _fit_into_context(params, model.max_model_len - num_prompt_tokens)
         found += _logprobs_violations(params, model.vocab_size)
@@ -103,19 +103,6 @@ def read_stop_rules(given: pb.SamplingParams, violations: list[Violation]) -> St
     """What the gateway watches for. What is wrong is added to ``violations``."""
     violations += [Violation("sampling_params.stop", description) for description in _stop_faults(given.stop)]
     return StopRules(tuple(given.stop), frozenset(given.stop_token_ids), given.include_stop_str_in_output)
-
-
-def structured_output_violations(given: pb.SamplingParams) -> Iterator[Violation]:
-    """Faults of a form that show without compiling it."""
-    kind = given.WhichOneof("structured_output")
-    if kind in ("json_schema", "structural_tag") and not _is_json_object(getattr(given, kind)):
-        yield Violation(f"sampling_params.{kind}", f"must be a JSON object, got {shown(getattr(given, kind))}")
-    elif kind in ("regex", "grammar") and not getattr(given, kind).strip():
-        yield Violation(f"sampling_params.{kind}", "must not be empty")
-    elif kind == "choice" and not (given.choice.choices and all(given.choice.choices)):
-        yield Violation("sampling_params.choice", "must have at least one string, none of them empty")
-    elif kind == "json_object" and not given.json_object:
-        yield Violation("sampling_params.json_object", "must be true or unset, got false")
 
 
 def _set_stop_token_ids(params: SamplingParams, asked: list[int], eos_token_ids: tuple[int, ...]) -> None:
@@ -173,10 +160,3 @@ def _spellings(word: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
 
 def _unique(token_ids: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(token_ids))
-
-
-def _is_json_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False

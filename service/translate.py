@@ -7,10 +7,9 @@ from service.embedding import EmbeddingRequest
 from service.errors import InvalidRequest, NotFound, Unimplemented, shown
 from service.generation_request import GenerationRequest, OutputChoices
 from service.prompt import encode_chat, encode_text, read_input, read_prompt, read_token_ids
-from service.sampling import read_sampling_params, read_stop_rules, structured_output_violations
+from service.sampling import read_sampling_params, read_stop_rules
 from service.served_model import ServedModel
 from sluicegate.v1 import inference_service_pb2 as pb
-from sluicegate.v1 import sampling_params_pb2
 
 MAX_REQUEST_ID_BYTES = 256
 MAX_CACHE_SALT_BYTES = 1024
@@ -30,11 +29,9 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
     prompt = read_prompt(request, model, violations)
     sampling_params = read_sampling_params(given, model, prompt.num_tokens, violations)
     stop = read_stop_rules(given, violations)
-    violations += structured_output_violations(given)
     violations += _envelope_violations(request, model)
     if violations:
         raise InvalidRequest(violations)
-    _check_built(given)
     return GenerationRequest(
         request_id=request.request_id or uuid.uuid4().hex,
         prompt_token_ids=prompt.token_ids,
@@ -103,13 +100,6 @@ def _check_model(name: str, model: ServedModel) -> None:
 def _check_lora(name: str) -> None:
     if name:
         raise NotFound(f"no LoRA adapter {shown(name)} is loaded", reason="LORA_NOT_FOUND")
-
-
-def _check_built(given: sampling_params_pb2.SamplingParams) -> None:
-    structured_output = given.WhichOneof("structured_output")
-    if structured_output is not None:
-        field = f"sampling_params.{structured_output}"
-        raise Unimplemented(f"{field} is not supported yet", reason="FIELD_NOT_SUPPORTED", field=field)
 
 
 def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> list[Violation]:

@@ -5,6 +5,7 @@ input thread: preprocess_add_request ─▶ add_request ─▶ EmbeddingQueue �
 
 import queue
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,9 @@ class EmbeddingEngine:
         elif not outputs:
             self._utilities.settle_pauses()
         return outputs, bool(batch)
+
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Nothing here waits for anything but input."""
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
         return self._utilities.call(method, args)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from core.executor.fake_loras import FakeLoras
 from core.executor.fake_request import FakeExecutorError, FakeRequest, hash_prefix, make_logprobs
-from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, SchedulerOutput
+from core.executor.interface import MEMORY_PARTS, GrammarBitmask, ModelInfo, ModelRunnerOutput, SchedulerOutput
 from core.executor.worker_calls import call_worker
 
 FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8, hidden_size=4)
@@ -40,8 +40,8 @@ class FakeExecutor:
 
     ``scripted_tokens``: the output tokens of a request id, in place of the computed ones as far as they go.
     ``nan_request_ids``: requests whose logits hold NaN. ``masked_request_ids``: those whose parameters rule out every
-    token beyond their script. ``on_step``: called with the number of each step, from 1, before it runs; what it
-    raises, the step raises.
+    token beyond their script. So does a grammar's mask: of the tokens that it leaves, the computed one chooses.
+    ``on_step``: called with the number of each step, from 1, before it runs; what it raises, the step raises.
     """
 
     max_concurrent_batches = 2
@@ -177,13 +177,14 @@ class FakeExecutor:
         self._update_requests(scheduled)
         self.loras.check(self._requests[request_id].lora for request_id in scheduled.num_scheduled_tokens)
         result = ModelRunnerOutput()
+        allowed = _read_bitmask(scheduled.grammar_bitmask, self._model_info.vocab_size)
         for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
             request = self._requests[request_id]
             draft = scheduled.draft_token_ids.get(request_id, [])
             request.token_ids += draft
             self._write_slots(request, num_tokens)
             if request.num_computed_tokens == len(request.token_ids):
-                self._sample(request, draft, result)
+                self._sample(request, draft, allowed.get(request_id), result)
             elif draft:
                 raise FakeExecutorError(f"{request}: a draft that is not computed")
         return result
@@ -227,15 +228,24 @@ class FakeExecutor:
             state = "was never written" if self._slots[slots[position]] == _EMPTY else "holds another prefix"
             raise FakeExecutorError(f"{request}: slot {slots[position]} at position {seen + position} {state}")
 
-    def _sample(self, request: "FakeRequest", draft: list[int], result: ModelRunnerOutput) -> None:
+    def _sample(
+        self,
+        request: "FakeRequest",
+        draft: list[int],
+        allowed: NDArray[np.int64] | None,
+        result: ModelRunnerOutput,
+    ) -> None:
         num_known, request_id = len(request.token_ids) - len(draft), request.request_id
         if request.num_prompt_logprobs is not None and num_known == request.num_prompt_tokens:
             result.prompt_logprobs[request_id] = request.score_prompt(request.num_prompt_logprobs)
         if request_id in self._nan_request_ids:
             result.num_nans_in_logits[request_id] = self._model_info.vocab_size
-        if self._is_masked(request, num_known):
+        is_ruled_out = allowed is not None and not len(allowed)
+        if is_ruled_out or self._is_masked(request, num_known):
             result.no_possible_token.add(request_id)
         chosen = self._choose(request, num_known, draft)
+        if allowed is not None and len(allowed) and not self._is_scripted(request, num_known):
+            chosen = [int(allowed[chosen[0] % len(allowed)])]
         request.settle(num_known, chosen)
         result.sampled_token_ids[request_id] = chosen
         if request.num_logprobs is not None:
@@ -259,8 +269,11 @@ class FakeExecutor:
         return _to_token(int(self._slots[last_slot]), self._model_info.vocab_size)
 
     def _is_masked(self, request: "FakeRequest", position: int) -> bool:
+        return request.request_id in self._masked_request_ids and not self._is_scripted(request, position)
+
+    def _is_scripted(self, request: "FakeRequest", position: int) -> bool:
         num_scripted = len(self._scripted_tokens.get(request.request_id, ()))
-        return request.request_id in self._masked_request_ids and position >= request.num_prompt_tokens + num_scripted
+        return position < request.num_prompt_tokens + num_scripted
 
 
 class _FakeStep(Future[ModelRunnerOutput]):
@@ -277,3 +290,12 @@ class _FakeStep(Future[ModelRunnerOutput]):
 
 def _to_token(prefix_hash: int, vocab_size: int) -> int:
     return (prefix_hash >> 24) % vocab_size
+
+
+def _read_bitmask(mask: GrammarBitmask | None, vocab_size: int) -> dict[str, NDArray[np.int64]]:
+    """The tokens that each request with a grammar may have."""
+    if mask is None:
+        return {}
+    rows = np.frombuffer(mask.bits, np.uint8).reshape(len(mask.request_ids), -1)
+    bits = np.unpackbits(rows, axis=1, bitorder="little")[:, :vocab_size]
+    return {request_id: np.flatnonzero(row) for request_id, row in zip(mask.request_ids, bits, strict=True)}

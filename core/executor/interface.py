@@ -70,6 +70,14 @@ class CachedRequest(msgspec.Struct):
     num_computed_tokens: int
 
 
+class GrammarBitmask(msgspec.Struct):
+    """What grammars leave to some requests of a step, each of which the step gives a token."""
+
+    request_ids: list[str]
+    bits: bytes
+    """int32 [len(request_ids), ceil(vocab_size / 32)], little endian: bit j of word i is token 32 i + j, 1 keeps it."""
+
+
 class SchedulerOutput(msgspec.Struct):
     """One step's work. ``num_scheduled_tokens`` maps request ids to token counts, drafts included, in batch order."""
 
@@ -83,6 +91,7 @@ class SchedulerOutput(msgspec.Struct):
 
     The runner gives what comes after each: the drafts that are right, and the first token that is not a draft.
     """
+    grammar_bitmask: GrammarBitmask | None = None
 
 
 class ModelRunnerOutput(msgspec.Struct):

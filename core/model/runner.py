@@ -1,17 +1,19 @@
 """Runs the model for one scheduler step: requests in, tokens out."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from core.executor.interface import ModelRunnerOutput, SchedulerOutput
+from core.executor.interface import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
+from core.model.logits_processors import TokenMask
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.paged_kv_cache import PagedKVCache
 from core.model.prompt_logprobs import PromptLogprobs
 from core.model.request_state import RequestState
+from core.model.rows import Row
 from core.model.sampler import Sampler
 from core.model.settling import settle
 from core.model.step_batch import Span, StepBatch
@@ -93,7 +95,7 @@ class ModelRunner:
         inputs = self.model.embed(batch.token_ids)
         batch.place_embeds(inputs)
         hidden = self.model.forward(inputs, batch.positions, batch.attention)
-        output = self._sample(batch, hidden)
+        output = self._sample(batch, hidden, work.grammar_bitmask)
         self._score_prompts(batch, hidden, output)
         return output
 
@@ -120,11 +122,12 @@ class ModelRunner:
         request = self._requests[request_id]
         return Span(request, request.num_computed_tokens, count)
 
-    def _sample(self, batch: StepBatch, hidden: Tensor) -> ModelRunnerOutput:
+    def _sample(self, batch: StepBatch, hidden: Tensor, grammar: GrammarBitmask | None) -> ModelRunnerOutput:
         if not batch.sampled:
             return ModelRunnerOutput()
         rows = list(batch.sampled.values())
-        return settle(rows, self._sampler.sample(self.model.logits(hidden[list(batch.sampled)]), rows))
+        mask = None if grammar is None else _token_mask(grammar, rows)
+        return settle(rows, self._sampler.sample(self.model.logits(hidden[list(batch.sampled)]), rows, mask))
 
     def _score_prompts(self, batch: StepBatch, hidden: Tensor, output: ModelRunnerOutput) -> None:
         if not self._prompt_logprobs:
@@ -136,3 +139,10 @@ class ModelRunner:
             logprobs.score(self.model, span, hidden[end - span.num_tokens : end])
             if span.stop >= span.request.num_prompt_tokens:
                 output.prompt_logprobs[request_id] = self._prompt_logprobs.pop(request_id).result()
+
+
+def _token_mask(grammar: GrammarBitmask, rows: Sequence[Row]) -> TokenMask:
+    """For a batch of ``rows``, of which a request with a grammar has one."""
+    indices = {row.request.request_id: index for index, row in enumerate(rows)}
+    bits = torch.frombuffer(bytearray(grammar.bits), dtype=torch.int32).view(len(grammar.request_ids), -1)
+    return TokenMask([indices[request_id] for request_id in grammar.request_ids], bits)

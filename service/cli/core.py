@@ -40,7 +40,12 @@ def _with_model_files(arguments: tuple[str, ...], environment: Mapping[str, str]
     """MODEL stands first, or else in the environment; that there is none is the core's to say."""
     given = arguments[:1] if arguments and not arguments[0].startswith("-") else ()
     model = given[0] if given else environment.get(variable_of("model"))
-    return [str(resolve_for_core(model).path), *arguments[len(given) :]] if model else [*arguments]
+    if not model:
+        return [*arguments]
+    files = resolve_for_core(model)
+    # What is given by hand comes later on the command line, and so counts.
+    tokenizer = [] if variable_of("tokenizer") in environment else [f"--tokenizer={files.tokenizer_folder}"]
+    return [str(files.path), *tokenizer, *arguments[len(given) :]]
 
 
 def _core_command(*arguments: str) -> list[str]:

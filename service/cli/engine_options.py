@@ -141,6 +141,7 @@ CORE_KEYS = (
     "enable-prefix-caching",
     "dtype",
     "quantization",
+    "tokenizer",
     "device",
     "tensor-parallel-size",
     "nnodes",

@@ -1,7 +1,6 @@
 """`sluicegate serve`: gateway and core."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from service.cli.engine_options import FLAGS_OF_VLLM_TOO, engine_options, spelle
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_for_core, resolve_or_fail
 from service.cli.vllm_options import CORE_OUTLASTS_DRAIN_S, VllmSettings, vllm_options
+from service.models import ModelFiles
 from service.server import run
 
 
@@ -43,7 +43,7 @@ def serve(
     with usage_errors():
         if vllm is None:
             files = resolve_for_core(model)
-            command = core_command(files.path, settings, engine_flags)
+            command = core_command(files, settings, engine_flags)
             core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
         else:
             shared = {name: engine_flags.pop(name) for name in FLAGS_OF_VLLM_TOO}
@@ -62,16 +62,17 @@ def _refuse(names: list[str], why: str) -> None:
             raise click.UsageError(f"--{key_of(parameter)} is {why}")
 
 
-def core_command(model_path: Path, settings: GatewaySettings, engine_flags: dict[str, Any]) -> tuple[str, ...]:
+def core_command(files: ModelFiles, settings: GatewaySettings, engine_flags: dict[str, Any]) -> tuple[str, ...]:
     """The argv of a core. ``-P``: a folder named core where this is started from is not our package."""
     flags = {
         "max_model_len": settings.max_model_len,
         "max_logprobs": settings.limits.max_logprobs,
         "data_parallel_size_local": settings.core.data_parallel_size,
         "shutdown_timeout": settings.limits.drain_timeout_s + CORE_OUTLASTS_DRAIN_S,
+        "tokenizer": str(files.tokenizer_folder),
         "wire_version": WireVersion.V0_25.value,
         "log_level": settings.log_level,
         "log_format": settings.log_format,
         **engine_flags,
     }
-    return (sys.executable, "-P", "-m", "core", str(model_path), *spelled(flags))
+    return (sys.executable, "-P", "-m", "core", str(files.path), *spelled(flags))

@@ -10,6 +10,7 @@ from core.kv_events import KVEventSink
 from core.request import Request
 from core.request_limits import RequestLimits
 from core.scheduler import Outputs
+from core.structured_output.grammars import Grammars
 from core.wire.messages import EngineCoreOutput, EngineCoreRequest
 from core.wire.sampling_params import SamplingParams
 
@@ -55,6 +56,7 @@ def make_engine(
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
     lora: LoraConfig | None = None,
+    grammars: Grammars | None = None,
 ) -> EngineCore:
     memory = num_blocks * block_size * FAKE_MODEL.kv_bytes_per_token
     return EngineCore(
@@ -70,6 +72,7 @@ def make_engine(
         max_model_len,
         kv_events=kv_events,
         lora=lora,
+        grammars=grammars,
     )
 
 

@@ -155,7 +155,7 @@ def test_a_request_without_a_possible_token_ends_alone_and_leaves_its_prefix(scr
     assert tokens_of(received["bad"]) == script
     output = received["bad"][-1]
     assert (output.finish_reason, output.num_nans_in_logits) == (FinishReason.ERROR, 0)
-    cause = "no token is possible: allowed_token_ids, bad words and min_tokens rule out every one"
+    cause = "no token is possible: allowed_token_ids, bad words, min_tokens and the grammar rule out every one"
     assert output.stop_reason == ("" if script else "refused: ") + cause
     assert tokens_of(received["good"]) == expected_tokens(PROMPT[1:], 5)
     add(engine, "again", PROMPT, max_tokens=1)

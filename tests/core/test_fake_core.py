@@ -29,7 +29,7 @@ def test_structured_output_is_refused(tmp_path: Path, name: str) -> None:
         received = front_end.receive_until_finished("neighbour", request_id)
         (refusal,) = received[request_id]
         assert refusal.finish_reason is FinishReason.ERROR
-        assert "structured_outputs is not supported" in str(refusal.stop_reason)
+        assert "structured_outputs is not supported: this engine has no tokenizer" in str(refusal.stop_reason)
         tokens = [1, 2, 3, 4, 5]
         for output in received["neighbour"]:
             assert output.new_token_ids == [fake_next_token(tokens, MODEL.vocab_size)]

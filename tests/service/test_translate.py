@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from service.errors import NotFound, Unimplemented
+from service.errors import NotFound
 from service.generation_request import OutputChoices
 from service.served_model import ServedModel
 from service.translate import detokenize, tokenize, translate
 from sluicegate.v1 import inference_service_pb2 as pb
-from tests.service.translation import faults_of, sampled, translated
+from tests.service.translation import faults_of, translated
 
 _HELLO = 19_556
 _CHAT = pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")])
@@ -88,24 +88,6 @@ def test_unknown_model_and_lora_are_not_found(smollm2: ServedModel, fields: dict
         translate(pb.GenerateRequest(**fields), smollm2)
     assert caught.value.reason == reason
     assert len(caught.value.message) < 200
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("json_schema", "{}"),
-        ("regex", "a+"),
-        ("choice", {"choices": ["a"]}),
-        ("grammar", "root ::= 'a'"),
-        ("json_object", True),
-        ("structural_tag", "{}"),
-    ],
-)
-def test_what_is_not_built_is_named(smollm2: ServedModel, field: str, value: Any) -> None:
-    """UNIMPLEMENTED, if nothing else is wrong."""
-    with pytest.raises(Unimplemented, match=f"sampling_params.{field}"):
-        sampled(smollm2, **{field: value})
-    assert faults_of(lambda: sampled(smollm2, n=0, **{field: value})).keys() == {"sampling_params.n"}
 
 
 def test_tokenize_gives_the_tokens_that_generate_would_use(smollm2: ServedModel) -> None:

@@ -36,6 +36,7 @@ def test_serve_has_every_option_of_the_engine() -> None:
         "survive-frontend",
         "tensor-ipc-fd",
         "node-rank",
+        "tokenizer",
     }
     of_the_gateway |= {key for key in options_of(core.cli.command) if key.startswith("data-parallel")}
     assert options_of(core.cli.command).keys() - options_of(serve).keys() == of_the_gateway

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from service.cli.gateway_options import GatewaySettings
 from service.cli.serve import core_command, serve
 from service.config import CoreTerms, LimitsConfig, ListenConfig
+from service.models import ModelFiles
 
 
 def test_core_command() -> None:
@@ -21,13 +22,14 @@ def test_core_command() -> None:
         log_level="debug",
         log_format="json",
     )
-    command = core_command(Path("/m/x.gguf"), settings, {"block_size": 8})
+    command = core_command(ModelFiles("x", Path("/m/x.gguf"), Path("/t")), settings, {"block_size": 8})
     assert command[:5] == (sys.executable, "-P", "-m", "core", "/m/x.gguf")
     assert command[5:] == (
         "--max-model-len=64",
         "--max-logprobs=20",
         "--data-parallel-size-local=2",
         "--shutdown-timeout=40.0",
+        "--tokenizer=/t",
         "--wire-version=0.25",
         "--log-level=debug",
         "--log-format=json",

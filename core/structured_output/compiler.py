@@ -1,0 +1,116 @@
+"""Forms become grammars on one thread beside the busy loop, each form once."""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.structured_output.form import Form, FormError
+from core.structured_output.trial_process import TrialProcess
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+logger = logging.getLogger(__name__)
+
+MAX_GRAMMARS = 64
+"""Kept for requests to come, the least recently used goes first."""
+_STACK_BYTES = 16 << 20
+"""Of the thread: eight times what a trial has."""
+
+
+class Grammar(NamedTuple):
+    """A compiled form. ``matcher`` is at the beginning of a text; ``end_token_ids`` are what it takes for the end."""
+
+    matcher: "LLMatcher"
+    end_token_ids: frozenset[int]
+
+
+class Compilation:
+    """One form on its way to a grammar, for as many requests as wait for it."""
+
+    def __init__(self, future: "Future[Grammar]") -> None:
+        self._future = future
+        self._num_waiting = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._future.done()
+
+    @property
+    def is_useless(self) -> bool:
+        """Nobody waits for it any more, or it has failed: the next request for this form starts another."""
+        return self._future.cancelled() or (self.is_done and self._future.exception() is not None)
+
+    def join(self) -> None:
+        self._num_waiting += 1
+
+    def leave(self) -> None:
+        """One fewer waits. What nobody waits for and has not begun never will."""
+        self._num_waiting -= 1
+        if not self._num_waiting:
+            self._future.cancel()
+
+    def result(self) -> Grammar:
+        """Once it is done. Raises FormError, or whatever else kept it from being compiled."""
+        return self._future.result()
+
+
+class GrammarCompiler:
+    """Owned by the busy loop, like the cache. ``on_done`` is called from any thread when a compilation ends.
+
+    ``folder`` has the model's tokenizer.json, which is read when the first form comes.
+    """
+
+    def __init__(self, folder: Path, vocab_size: int, on_done: Callable[[], None]) -> None:
+        self._folder = folder
+        self._vocab_size = vocab_size
+        self._on_done = on_done
+        self._thread = ThreadPoolExecutor(1, "grammar")
+        self._trials = TrialProcess(folder, vocab_size)
+        self._compilations: OrderedDict[Form, Compilation] = OrderedDict()
+        # Of the thread.
+        self._vocabulary: LLTokenizer | None = None
+
+    def compile(self, form: Form) -> Compilation:
+        """Never raises: the compilation says what went wrong."""
+        compilation = self._compilations.get(form)
+        if compilation is None or compilation.is_useless:
+            compilation = Compilation(self._submit(form))
+            self._compilations[form] = compilation
+        self._compilations.move_to_end(form)
+        if len(self._compilations) > MAX_GRAMMARS:
+            self._compilations.popitem(last=False)
+        return compilation
+
+    def close(self) -> None:
+        """End the thread and the process."""
+        self._trials.close()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _submit(self, form: Form) -> "Future[Grammar]":
+        before = threading.stack_size(_STACK_BYTES)  # of the thread, should this be what starts it
+        try:
+            future = self._thread.submit(self._compile, form)
+        finally:
+            threading.stack_size(before)
+        future.add_done_callback(lambda _: self._on_done())
+        return future
+
+    def _compile(self, form: Form) -> Grammar:
+        # Not before it is needed: 50 ms, and 8 MB.
+        from core.structured_output.vocabulary import VocabularyError, load_vocabulary, start_matcher
+
+        started = time.monotonic()
+        if self._vocabulary is None:
+            try:
+                self._vocabulary = load_vocabulary(self._folder, self._vocab_size)
+            except VocabularyError as error:
+                raise FormError(str(error)) from error
+        matcher = start_matcher(self._vocabulary, self._trials.write_grammar(form))
+        logger.debug("compiled %s of %d characters, %.3f s", form.kind, len(form.text), time.monotonic() - started)
+        return Grammar(matcher, frozenset(self._vocabulary.eos_tokens))

@@ -1,0 +1,44 @@
+"""The engine's part in structured output: a constraint for each request that asks, a mask for each step."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from core.executor.interface import GrammarBitmask
+from core.request import Request
+from core.structured_output.compiler import GrammarCompiler
+from core.structured_output.constraint import Constraint
+from core.structured_output.form import FIELD, Form
+from core.wire.sampling_params import StructuredOutputs
+
+
+class Grammars:
+    """Owned by the busy loop. Costs nothing until the first request asks: the vocabulary is read then.
+
+    ``on_done``: called from any thread when a request that waited for its grammar need not wait any more.
+    """
+
+    def __init__(self, tokenizer_folder: Path, vocab_size: int) -> None:
+        self._num_words = -(-vocab_size // 32)
+        self._compiler = GrammarCompiler(tokenizer_folder, vocab_size, lambda: self.on_done())
+        self.on_done: Callable[[], None] = lambda: None
+
+    def constrain(self, request: Request, asked: StructuredOutputs) -> Constraint:
+        """What ``request`` is to wait for, and then to follow."""
+        form = Form.of(asked)
+        ends = request.stop_token_ids
+        if request.eos_token_id is not None:
+            ends |= {request.eos_token_id}
+        return Constraint(f"{FIELD}.{form.kind}", self._compiler.compile(form), ends)
+
+    def mask(self, requests: Sequence[Request]) -> GrammarBitmask:
+        """For a step that gives each of ``requests``, which have constraints, a token."""
+        bits = np.zeros((len(requests), self._num_words), np.int32)
+        for row, request in zip(bits, requests, strict=True):
+            assert request.constraint is not None, "asked by the caller"
+            request.constraint.fill(row)
+        return GrammarBitmask([request.request_id for request in requests], bits.tobytes())
+
+    def close(self) -> None:
+        self._compiler.close()

@@ -1,0 +1,110 @@
+"""One request's output is kept in its form."""
+
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+from llguidance import LLTokenizer
+
+from core.structured_output.compiler import Compilation, Grammar
+from core.structured_output.constraint import Constraint
+from core.structured_output.form import FormError
+from core.wire.messages import REFUSED
+from tests.core.structured_output.following import matcher_of
+
+
+class Followed:
+    """A constraint of a regular expression, started."""
+
+    def __init__(self, vocabulary: LLTokenizer, regex: str, ends: set[int], text: str = "") -> None:
+        self.vocabulary = vocabulary
+        future: Future[Grammar] = Future()
+        future.set_result(Grammar(matcher_of(vocabulary, "regex", regex), frozenset(vocabulary.eos_tokens)))
+        self.constraint = Constraint("structured_outputs.regex", Compilation(future), ends)
+        self.cause = self.constraint.start(vocabulary.greedy_tokenize(text))
+
+    @property
+    def allowed(self) -> set[int]:
+        mask = np.full(-(-self.vocabulary.vocab_size // 32), -1, np.int32)
+        self.constraint.fill(mask)
+        return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+    def token(self, text: str) -> int:
+        (token_id,) = self.vocabulary.greedy_tokenize(text)
+        return token_id
+
+
+def test_only_what_the_form_allows(vocabulary: LLTokenizer) -> None:
+    """Until the text is complete, when its end is allowed too."""
+    (eos,) = vocabulary.eos_tokens
+    followed = Followed(vocabulary, "foo|far+", {eos})
+    assert followed.allowed == {followed.token("f"), followed.token("foo")}
+    assert followed.constraint.accept(followed.token("f"))
+    assert followed.allowed == {followed.token("o"), followed.token("a")}
+    assert followed.constraint.accept(followed.token("a"))
+    assert followed.constraint.accept(followed.token("r"))
+    assert followed.allowed == {followed.token("r"), eos}
+
+
+@pytest.mark.parametrize("end", [0, 31, 63, 268])
+def test_what_ends_the_request_ends_the_text(vocabulary: LLTokenizer, end: int) -> None:
+    """Its own stop tokens, wherever their bits are; the vocabulary's end is nothing to it then."""
+    followed = Followed(vocabulary, "foo", {end}, "foo")
+    assert followed.allowed == {end}
+    assert not followed.constraint.is_exhausted
+
+
+def test_request_without_an_end(vocabulary: LLTokenizer) -> None:
+    """It goes on while the form can, and is exhausted with it."""
+    followed = Followed(vocabulary, "fo{1,2}", set(), "fo")
+    assert followed.allowed == {followed.token("o")}
+    assert not followed.constraint.is_exhausted
+    assert followed.constraint.accept(followed.token("o"))
+    assert followed.constraint.is_exhausted
+
+
+def test_goes_on_behind_an_output(vocabulary: LLTokenizer) -> None:
+    """Which must follow the form so far."""
+    followed = Followed(vocabulary, "[a-c]+x", {5}, "abcabc")
+    assert followed.cause is None
+    assert followed.token("x") in followed.allowed
+    broken = Followed(vocabulary, "[a-c]+x", {5}, "abd")
+    assert broken.cause == "the output so far does not follow structured_outputs.regex"
+
+
+def test_token_that_is_not_allowed(vocabulary: LLTokenizer) -> None:
+    """It is not accepted, nothing is after it, and there is a reason."""
+    followed = Followed(vocabulary, "foo", {5})
+    assert not followed.constraint.accept(followed.token("bar"))
+    assert followed.allowed == set()
+    assert str(followed.constraint.fault).startswith("structured_outputs.regex: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (FormError("is no JSON"), f"{REFUSED}structured_outputs.json is no JSON"),
+        (OSError("no memory"), "structured_outputs.json could not be compiled: OSError('no memory')"),
+    ],
+)
+def test_form_that_does_not_compile(error: Exception, cause: str) -> None:
+    """The client's fault is a refusal, ours is not."""
+    future: Future[Grammar] = Future()
+    constraint = Constraint("structured_outputs.json", Compilation(future), ())
+    assert not constraint.is_settled
+    future.set_exception(error)
+    assert constraint.is_settled
+    assert constraint.start([]) == cause
+
+
+def test_nobody_waits_for_a_closed_one() -> None:
+    """What has not begun never will, once the last of those who wait for it is closed."""
+    future: Future[Grammar] = Future()
+    compilation = Compilation(future)
+    constraints = [Constraint("f", compilation, ()) for _ in range(2)]
+    constraints[0].close()
+    constraints[0].close()
+    assert not future.cancelled()
+    constraints[1].close()
+    assert future.cancelled()
+    assert compilation.is_useless

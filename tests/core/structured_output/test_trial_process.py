@@ -1,0 +1,83 @@
+"""Forms are tried out in a process that may die of them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.structured_output.form import Form, FormError, Kind
+from core.structured_output.trial_process import TrialProcess
+
+
+@pytest.fixture(scope="module")
+def trials(tokenizer_folder: Path) -> Iterator[TrialProcess]:
+    trials = TrialProcess(tokenizer_folder, 1000)
+    yield trials
+    trials.close()
+
+
+def chain(length: int) -> str:
+    """Rules that lead into each other."""
+    rules = [f"r{i} ::= r{i + 1}" for i in range(length)]
+    return "\n".join(["root ::= r0", *rules, f'r{length} ::= "x"'])
+
+
+def properties(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"property {i}": {"type": "string"} for i in range(count)}}
+
+
+def references(count: int) -> dict[str, Any]:
+    links = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(count)}
+    return {"$defs": {**links, f"d{count}": {}}, "$ref": "#/$defs/d0"}
+
+
+HOSTILE: dict[str, tuple[Kind, str]] = {
+    "repeated repeats": ("regex", "(a{1000}){1000}"),
+    "thrice": ("regex", "((a{1000}){1000}){1000}"),
+    "parentheses": ("regex", "(" * 20_000 + "a" + ")" * 20_000),
+    "chain of rules": ("grammar", chain(3000)),
+    "nested EBNF": ("grammar", "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000),
+    "chain of references": ("json", json.dumps(references(1000))),
+    "nested schema": ("json", '{"items":' * 6000 + "{}" + "}" * 6000),
+    "pattern": ("json", json.dumps({"type": "string", "pattern": "^(a{1000}){1000}$"})),
+    "all of any": (
+        "json",
+        json.dumps({"allOf": [{"oneOf": [{"required": [f"{i}{j}"]} for j in "ab"]} for i in range(20)]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_forms_are_refused(trials: TrialProcess, name: str) -> None:
+    """Whatever they do to the process, the next form is compiled by another."""
+    with pytest.raises(FormError):
+        trials.write_grammar(Form(*HOSTILE[name]))
+    assert trials.write_grammar(Form("regex", "a+"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Form("json", json.dumps(properties(1000))),
+        Form("json", json.dumps({"enum": [f"value {i}" for i in range(3000)]})),
+        Form("grammar", chain(100)),
+        Form("json", json.dumps({"type": "array", "items": {"type": "array", "minItems": 100_000}})),
+        Form("grammar", 'root ::= root root | "a" | ""'),
+    ],
+    ids=lambda form: form.text[:20],
+)
+def test_large_forms_are_taken(trials: TrialProcess, form: Form) -> None:
+    """What is large, deep or ambiguous in moderation compiles."""
+    assert trials.write_grammar(form)
+
+
+def test_closed(tokenizer_folder: Path) -> None:
+    """A trial that comes too late fails, and leaves no process."""
+    trials = TrialProcess(tokenizer_folder, 1000)
+    trials.write_grammar(Form("regex", "a"))
+    trials.close()
+    for _ in range(2):
+        with pytest.raises(FormError, match="the engine shuts down"):
+            trials.write_grammar(Form("regex", "a"))
