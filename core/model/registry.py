@@ -27,7 +27,7 @@ def load_model(config: ModelConfig, adapters: Adapters | None = None, group: Ten
     _check_choice("quantization", config.quantization, QUANTIZATIONS)
     device, dtype = find_device(config.device), find_dtype(config.dtype)
     if is_left_to_transformers(config.path):
-        return _load_transformers_model(config, device, dtype, group)
+        return _load_transformers_model(config, device, dtype, adapters, group)
     source = open_weights(config.path)
     config.served_len(source.architecture.max_model_len)
     if group is not None:
@@ -39,14 +39,18 @@ def load_model(config: ModelConfig, adapters: Adapters | None = None, group: Ten
 
 
 def _load_transformers_model(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: TensorGroup | None
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    adapters: Adapters | None,
+    group: TensorGroup | None,
 ) -> Model:
     if group is not None:
         raise ValueError(f"tensor_parallel_size must be 1 for a family that transformers computes, got {group.size}")
     # Takes seconds to import, which the families above need not wait for.
     from core.model.transformers_model import load_transformers_model
 
-    return load_transformers_model(config, device, dtype)
+    return load_transformers_model(config, device, dtype, adapters)
 
 
 def _check_choice(field: str, value: str, allowed: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from transformers.integrations.moe import ExpertsInterface
 from transformers.pytorch_utils import Conv1D
 
 from core.model.linear import Linear, make_linear
+from core.model.lora.adapters import Adapters
 
 EXPERTS = "sluicegate"
 """What ``experts_implementation`` is for models whose experts are replaced."""
@@ -29,6 +30,11 @@ class ReplacedLinear(nn.Module):
         # Some code asks its type or device. It has no elements: who computes with it fails, in the probe already.
         self.weight = torch.empty(0, dtype=weight.dtype, device=weight.device)
         self.num_bytes = weight.nbytes + (bias.nbytes if bias is not None else 0)
+
+    def let_adapt(self, name: str, adapters: Adapters) -> None:
+        """``adapters`` may add to what this gives, under this name."""
+        like, parts = self.weight, {name: self.out_features}
+        self._linear = adapters.adapt(self._linear, parts, self.in_features, like.device, like.dtype)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self._linear(inputs.reshape(-1, self.in_features)).view(*inputs.shape[:-1], self.out_features)
@@ -63,11 +69,11 @@ class ReplacedExperts:
         return lowered
 
 
-def replace_linears(model: nn.Module) -> int:
-    """The bytes of what was replaced. ``model`` was made with ``experts_implementation`` EXPERTS."""
+def replace_linears(model: nn.Module, with_experts: bool) -> int:
+    """The bytes of what was replaced. ``with_experts``: ``model`` was made with ``experts_implementation`` EXPERTS."""
     replaced: list[ReplacedLinear | ReplacedExperts] = []
     for module in list(model.modules()):
-        if hasattr(module, "is_transposed") and hasattr(module, "has_gate"):
+        if with_experts and hasattr(module, "is_transposed") and hasattr(module, "has_gate"):
             experts = ReplacedExperts(module)
             setattr(module, _REPLACED, experts)
             replaced.append(experts)
@@ -76,6 +82,26 @@ def replace_linears(model: nn.Module) -> int:
                 setattr(module, name, linear := make(child))
                 replaced.append(linear)
     return sum(layer.num_bytes for layer in replaced)
+
+
+def adapt_linears(model: Any, adapters: Adapters, run: Callable[[], int]) -> None:
+    """Let ``adapters`` add to those replaced layers that see the rows of a step as they are: not to head and experts.
+
+    ``run`` puts some rows through the layers, and returns how many.
+    """
+    counts: dict[nn.Module, list[int]] = {}
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        counts.setdefault(module, []).append(inputs[0].numel() // inputs[0].shape[-1])
+
+    linears = {name: module for name, module in model.named_modules() if isinstance(module, ReplacedLinear)}
+    hooks = [module.register_forward_pre_hook(count) for module in linears.values()]
+    num_rows = run()
+    for hook in hooks:
+        hook.remove()
+    for name, module in linears.items():
+        if counts.get(module) == [num_rows] and module is not model.get_output_embeddings() and ".experts." not in name:
+            module.let_adapt(name, adapters)
 
 
 def _of_linear(module: Any) -> ReplacedLinear:

@@ -13,12 +13,13 @@ from transformers.utils import logging as transformers_logging
 from core.config import ModelConfig
 from core.model.architecture import ModelShape
 from core.model.load_progress import logged_wait
+from core.model.lora.adapters import Adapters
 from core.model.model import Attention
 from core.model.transformers_attention import NAME, CausalMask, Layer, StepReceiver
 from core.model.transformers_config import check_rotation, longest_context, read_config
-from core.model.transformers_linears import EXPERTS, replace_linears
+from core.model.transformers_linears import EXPERTS, adapt_linears, replace_linears
 from core.model.transformers_parts import ModelParts
-from core.model.transformers_probe import Probed, UnservableError, probe
+from core.model.transformers_probe import Probed, UnservableError, probe, run_apart
 from core.model.weight_source import ModelLoadError
 
 logger = logging.getLogger(__name__)
@@ -49,8 +50,10 @@ class TransformersModel:
         return self._parts.logits(hidden)
 
 
-def load_transformers_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> TransformersModel:
-    """Of a folder with ``config.json`` and safetensors.
+def load_transformers_model(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, adapters: Adapters | None = None
+) -> TransformersModel:
+    """Of a folder with ``config.json`` and safetensors. ``adapters`` may then load for it.
 
     Raises ModelLoadError for a model that cannot be served, with the reason; ValueError for a ``max_model_len`` that is
     out of bounds.
@@ -62,18 +65,23 @@ def load_transformers_model(config: ModelConfig, device: torch.device, dtype: to
     check_rotation(path, described, limit)
     with logged_wait(f"loading weights: {described.model_type}, by transformers"):
         model = _load(config.path, described, device, dtype)
-        num_replaced_bytes = replace_linears(model) if device.type == "cpu" else 0
+        on_cpu = device.type == "cpu"
+        num_replaced_bytes = replace_linears(model, with_experts=on_cpu) if on_cpu or adapters is not None else 0
     try:
-        return _probed(model, longest, limit, num_replaced_bytes)
+        return _probed(model, longest, limit, num_replaced_bytes, adapters)
     except UnservableError as error:
         raise ModelLoadError(f"{path}: model_type {described.model_type} cannot be served: {error}") from error
 
 
 @torch.inference_mode()
-def _probed(model: Any, longest: int, limit: int, num_replaced_bytes: int) -> TransformersModel:
+def _probed(
+    model: Any, longest: int, limit: int, num_replaced_bytes: int, adapters: Adapters | None
+) -> TransformersModel:
     try:
         parts = ModelParts(model)
         found = probe(parts, limit, model.device)
+        if adapters is not None:
+            adapt_linears(model, adapters, lambda: run_apart(parts, model.device))
     except UnservableError:
         raise
     except Exception as error:  # whatever a family's code does where it meets ours

@@ -55,6 +55,13 @@ def probe(parts: ModelParts, limit: int, device: torch.device) -> Probed:
     return Probed(layers, hidden_size=inputs.shape[1], vocab_size=logits.shape[1])
 
 
+def run_apart(parts: ModelParts, device: torch.device) -> int:
+    """Puts some tokens through the layers, each by itself. Returns how many."""
+    token_ids = torch.arange(3, 3 + _Rows.NUM, device=device)
+    _run(parts, parts.embed(token_ids), token_ids)
+    return len(token_ids)
+
+
 class _Recorder:
     """Receives the calls of one pass. Each token sees itself alone, so it gets its own value."""
 

@@ -4,12 +4,14 @@ import gc
 import json
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from core.config import ModelConfig
+from core.executor.in_process import InProcessExecutor
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
@@ -73,14 +75,27 @@ def test_a_window_that_no_text_exceeds_is_none(tmp_path: Path) -> None:
         load(tmp_path, max_model_len=513)
 
 
-def test_a_dropped_model_leaves_nothing(tmp_path: Path) -> None:
-    """Its memory is free when it sleeps."""
+def test_a_model_sleeps_and_wakes_up(tmp_path: Path) -> None:
+    """Asleep it leaves nothing in memory; awake it is the one that it was."""
     write_model(tmp_path, "mixtral")
-    model = load(tmp_path)
-    gone = weakref.ref(model._parts.model)
-    del model
+    executor = InProcessExecutor.load(ModelConfig(path=tmp_path))
+    executor.initialize_kv_cache(8, 16)
+    gone, held = weakref.ref(executor._running.model._parts.model), executor.memory_bytes
+    executor.sleep()
     gc.collect()
     assert gone() is None
+    executor.wake_up(["weights", "kv_cache"])
+    assert executor.memory_bytes == held
+    executor.shutdown()
+
+
+def test_one_process_computes_it(tmp_path: Path) -> None:
+    """Ranks would each compute all of it."""
+    write_model(tmp_path, "phi3")
+    with pytest.raises(
+        ValueError, match="tensor_parallel_size must be 1 for a family that transformers computes, got 2"
+    ):
+        load_model(ModelConfig(path=tmp_path), group=SimpleNamespace(rank=0, size=2))
 
 
 NO_PLACE = {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"], "head_dim": 16}
