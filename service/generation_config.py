@@ -10,7 +10,9 @@ from core.wire.sampling_params import SamplingParams, find_violations
 from service.models.model_folder import read_config, read_json
 
 _log = logging.getLogger(__name__)
-_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+_OTHER_NAMES = {"max_tokens": "max_new_tokens"}
+"""In the file."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class GenerationConfig:
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
+    max_tokens: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     """The first is the tokenizer's; the others end a sequence as well."""
 
@@ -33,7 +36,8 @@ class GenerationConfig:
         Raises ModelError for a file that is no JSON.
         """
         declared = read_json(folder / "generation_config.json")
-        sampling = {field: declared[field] for field in _FIELDS if _is_usable(field, declared.get(field))}
+        named = {field: declared.get(_OTHER_NAMES.get(field, field)) for field in _FIELDS}
+        sampling = {field: value for field, value in named.items() if _is_usable(field, value)}
         ends = declared.get("eos_token_id", read_config(folder).get("eos_token_id"))
         eos_token_ids = [eos_token_id, *(ends if isinstance(ends, list) else [ends])]
         return cls(**sampling, eos_token_ids=tuple(dict.fromkeys(i for i in eos_token_ids if _is_in(i, vocab_size))))

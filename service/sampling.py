@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from core.wire.sampling_params import (
     MAX_LOGPROB_ENTRIES,
     MAX_LOGPROBS,
+    RepetitionDetection,
     SamplingParams,
     Violation,
     find_scored_prompt_violations,
@@ -53,13 +54,18 @@ def read_sampling_params(
     """What the core gets. What is wrong is added to ``violations``. ``num_prompt_tokens`` 0: the prompt is wrong."""
     fields = {field.name: value for field, value in given.ListFields() if field.name in _SCALARS}
     params = SamplingParams(**{"max_tokens": None, **model.generation_config.sampling, **fields})
+    if params.max_tokens is not None and not given.HasField("max_tokens"):
+        params.max_tokens = max(params.max_tokens, params.min_tokens)
     params.seed = None if params.seed == UNSEEDED else params.seed
     params.logit_bias = {token_id: _clamp(bias) for token_id, bias in given.logit_bias.items()} or None
     params.logprob_token_ids = list(given.logprob_token_ids) or None
     params.allowed_token_ids = _unique(given.allowed_token_ids) or None
     params.bad_words_token_ids = _read_bad_words(given.bad_words, model.tokenizer, violations) or None
     _set_stop_token_ids(params, _unique(given.stop_token_ids), model.generation_config.eos_token_ids)
-    params.skip_reading_prefix_cache = True if params.prompt_logprobs is not None else None
+    if given.HasField("repetition_detection"):
+        params.repetition_detection = _read_repetition(given.repetition_detection)
+    if params.prompt_logprobs is not None or given.skip_reading_prefix_cache:
+        params.skip_reading_prefix_cache = True
     faults = find_violations(params, model.vocab_size, model.max_logprobs)
     found = [fault for fault in faults if fault.field not in _NOT_OWN_FIELDS]
     found += _copies_violations(params)
@@ -113,6 +119,10 @@ def _set_stop_token_ids(params: SamplingParams, asked: list[int], eos_token_ids:
         return
     params.eos_token_id = next(iter(eos_token_ids), None)
     params.stop_token_ids = _unique([*asked, *eos_token_ids[1:]]) or None
+
+
+def _read_repetition(given: pb.RepetitionDetection) -> RepetitionDetection:
+    return RepetitionDetection(given.max_pattern_size, given.min_pattern_size, given.min_count)
 
 
 def _clamp(bias: float) -> float:

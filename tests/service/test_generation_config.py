@@ -17,10 +17,10 @@ def _load(folder: Path, declared: object, config: object = None, eos_token_id: i
 
 
 def test_declared_values_are_read(tmp_path: Path) -> None:
-    """The five that models declare; other keys are not ours."""
-    declared = {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": 0, "repetition_penalty": 1.1, "do_sample": True}
-    config = _load(tmp_path, declared)
-    assert config.sampling == {k: v for k, v in declared.items() if k != "do_sample"}
+    """Those that vLLM reads; other keys are not ours."""
+    declared = {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": 0, "repetition_penalty": 1.1}
+    config = _load(tmp_path, {**declared, "max_new_tokens": 99, "max_length": 9, "do_sample": True})
+    assert config.sampling == {**declared, "max_tokens": 99}
 
 
 def test_nothing_declared_is_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.wire.sampling_params import SamplingParams, find_violations
+from core.wire.sampling_params import RepetitionDetection, SamplingParams, find_violations
 from service.generation_config import GenerationConfig
 from service.generation_request import StopRules
 from service.served_model import ServedModel
@@ -33,6 +33,14 @@ def test_unset_means_what_the_model_declares_and_set_goes_before_it(smollm2: Ser
     assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0, 0.5, 0, 0)
     assert params.is_greedy
     assert params.repetition_penalty == 1
+
+
+def test_the_model_s_own_max_tokens_holds_for_who_sets_none(smollm2: ServedModel) -> None:
+    """It is a default, not a bound, and no one is refused for it."""
+    model = replace(smollm2, generation_config=GenerationConfig(max_tokens=50))
+    assert sampled(model).max_tokens == 50
+    assert sampled(model, max_tokens=70).max_tokens == 70
+    assert sampled(model, min_tokens=60).max_tokens == 60
 
 
 def test_every_scalar_reaches_the_core(smollm2: ServedModel) -> None:
@@ -100,6 +108,20 @@ def test_a_prompt_to_be_scored_is_not_taken_from_the_cache(smollm2: ServedModel,
     params = sampled(smollm2, prompt_logprobs=k)
     assert (params.prompt_logprobs, params.skip_reading_prefix_cache) == (k, True)
     assert sampled(smollm2).skip_reading_prefix_cache is None
+
+
+def test_repetition_detection(smollm2: ServedModel) -> None:
+    """As it is given; what is unset of it is 0, and unset itself it is none."""
+    params = sampled(smollm2, repetition_detection={"max_pattern_size": 8, "min_count": 3})
+    assert params.repetition_detection == RepetitionDetection(8, 0, 3)
+    assert sampled(smollm2).repetition_detection is None
+
+
+def test_the_prefix_cache_may_be_passed_over(smollm2: ServedModel) -> None:
+    """If asked; a prompt that is scored passes over it whatever is asked."""
+    assert sampled(smollm2, skip_reading_prefix_cache=True).skip_reading_prefix_cache is True
+    assert sampled(smollm2, skip_reading_prefix_cache=False).skip_reading_prefix_cache is None
+    assert sampled(smollm2, skip_reading_prefix_cache=False, prompt_logprobs=1).skip_reading_prefix_cache is True
 
 
 def test_named_tokens_are_scored(smollm2: ServedModel) -> None:
@@ -179,6 +201,7 @@ _WRONG_OTHERS: list[tuple[str, list[Any]]] = [
     ("stop_token_ids", [[49_152], [5, 2**32 - 1]]),
     ("allowed_token_ids", [[49_152]]),
     ("logit_bias", [{49_152: 5.0}, {2**32 - 1: 0.0}]),
+    ("repetition_detection", [{"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}, {"max_pattern_size": 1}]),
     ("logprob_token_ids", [[49_152], [1] * 129]),
     ("bad_words", [[""], ["x"] * 1025, ["a", "\u00e9" * 513]]),
     ("json_schema", ["", "{", "[]", "[" * 100_000]),

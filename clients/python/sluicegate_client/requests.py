@@ -54,6 +54,8 @@ class GenerateOptions(TypedDict, total=False):
     logprobs: int | None
     prompt_logprobs: int | None
     logprob_token_ids: Sequence[int] | None
+    repetition_detection: Mapping[str, int] | None
+    skip_reading_prefix_cache: bool | None
     truncate_prompt_tokens: int | None
     json_schema: str | Mapping[str, Any] | None
     regex: str | None
