@@ -141,6 +141,8 @@ class GatewayConfig:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     max_model_len: int | None = None
     """Longest prompt plus output, in tokens; None = the core's limit, which it cannot exceed."""
+    lora_modules: tuple[tuple[str, str], ...] = ()
+    """Adapters to load before the first request: names and folders, which are on the cores' machines."""
 
     def __post_init__(self) -> None:
         _check_model_name(self.model.name)

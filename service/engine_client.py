@@ -177,7 +177,9 @@ class EngineClient:
         if not loads:
             raise why_unavailable(engines)
         prompt = request.prompt_token_ids or ()
-        return engines[self._balance().choose(loads, prompt, request.cache_salt, pinned)]
+        lora = request.lora_request
+        salt = request.cache_salt if lora is None else (request.cache_salt, lora.lora_int_id)
+        return engines[self._balance().choose(loads, prompt, salt, pinned)]
 
     def _balance(self) -> LoadBalancer:
         """Made with the first request: now the size of a block is known."""

@@ -4,15 +4,13 @@ Paused, the server is ready: requests queue, and nobody need go elsewhere for a 
 way back takes as long as a load; yet calls are let in, and wait until it is awake.
 """
 
-import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from service.errors import FailedPrecondition
 from service.gate import Gate
+from service.to_the_end import ToTheEnd
 from service.utility_calls import UtilityError
-
-_T = TypeVar("_T")
 
 
 class EngineControl:
@@ -23,7 +21,7 @@ class EngineControl:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._running: set[asyncio.Task[Any]] = set()
+        self._work = ToTheEnd()
         self._num_sleeps = 0
 
     async def call(self, method: str, *args: Any) -> Any:
@@ -35,15 +33,15 @@ class EngineControl:
 
     async def resume(self) -> None:
         """Schedule again, which the core refuses while it is asleep: ready from now on."""
-        await self._to_the_end(self._resume())
+        await self._work.run(self._resume())
 
     async def sleep(self, level: int, mode: str) -> None:
         """Pause and, from level 1 on, give the memory back: not ready from now on."""
-        await self._to_the_end(self._sleep(level, mode))
+        await self._work.run(self._sleep(level, mode))
 
     async def wake_up(self, tags: Sequence[str]) -> None:
         """Take back the memory of ``tags``, none = all: ready again once nothing is asleep."""
-        await self._to_the_end(self._wake_up(tags))
+        await self._work.run(self._wake_up(tags))
 
     async def _sleep(self, level: int, mode: str) -> None:
         if level == 0:
@@ -76,15 +74,3 @@ class EngineControl:
         """Unless another sleep has begun since there were ``num_sleeps``: the answer is of before it."""
         if num_sleeps == self._num_sleeps:
             self._gate.set_asleep(asleep)
-
-    async def _to_the_end(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Whoever asked may leave; the core does it nevertheless, and readiness must follow."""
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._forget)
-        return await asyncio.shield(task)
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: the caller was told, if still there

@@ -75,7 +75,7 @@ class NotFound(ServiceError):
 
 
 class AlreadyExists(ServiceError):
-    """Choose another ``request_id``, or wait until its holder has ended."""
+    """Choose another ``request_id``, or name, or wait until its holder has ended."""
 
     code = grpc.StatusCode.ALREADY_EXISTS
     reason = "REQUEST_ID_IN_USE"

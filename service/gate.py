@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from core.wire.messages import EngineReadyResponse
+from service.adapters import Adapters
 from service.engine_client import EngineClient
 from service.errors import Unavailable
 from service.generator import Generator
@@ -28,6 +29,7 @@ class Backend:
     engine: EngineClient
     engine_info: EngineReadyResponse
     generator: Generator
+    adapters: Adapters
     start_time: float = field(default_factory=time.time)
 
 

@@ -67,7 +67,7 @@ class Generation:
                 sampling_params=request.sequence_params(child.sequence.index),
                 pooling_params=None,
                 arrival_time=now,
-                lora_request=None,
+                lora_request=request.lora,
                 cache_salt=request.cache_salt,
                 data_parallel_rank=request.data_parallel_rank,
                 prompt_embeds=request.prompt_embeds,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from core.wire.messages import LoRARequest
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
 
@@ -47,6 +48,7 @@ class GenerationRequest:
     cache_salt: str | None = None
     data_parallel_rank: int | None = None
     prompt_embeds: Tensor | None = None
+    lora: LoRARequest | None = None
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -10,7 +10,7 @@ counts as waiting. Of the ranks that can be chosen
 3. else the one with the lowest load. Of equals the first wins, counted from a place that moves on with every choice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from service.prefix_memory import PrefixMemory
 
@@ -29,10 +29,13 @@ class LoadBalancer:
         self,
         loads: Mapping[int, int],
         prompt_token_ids: Sequence[int],
-        salt: str | None = None,
+        salt: Hashable = None,
         pinned: int | None = None,
     ) -> int:
-        """The rank for a request, out of those in ``loads``; ``pinned`` must be one of them if it is given."""
+        """The rank for a request, out of those in ``loads``; ``pinned`` must be one of them if it is given.
+
+        ``salt`` tells prompts apart that are alike and yet share no blocks.
+        """
         if self._num_ranks == 1:
             return 0
         keys = self._memory.keys_of(prompt_token_ids, salt)

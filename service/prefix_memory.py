@@ -1,7 +1,8 @@
 """Which cores have computed the beginning of a prompt before, as far as the gateway remembers. Pure: no sockets.
 
 A prompt is looked at block by block, as the prefix caches of the cores do: each block's key is made of its tokens and
-of the key before it, the first of the request's cache_salt. What is kept for a key is the set of ranks, as bits.
+of the key before it, the first of the request's cache_salt and adapter. What is kept for a key is the set of ranks, as
+bits.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,9 @@
 """The model being served, as far as the gateway must know it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from core.wire.messages import EngineReadyResponse
+from core.wire.messages import EngineReadyResponse, LoRARequest
 from core.wire.sampling_params import MAX_LOGPROBS
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
@@ -56,6 +57,8 @@ class ServedModel(ModelText):
     max_model_len: int
     data_parallel_size: int = 1
     max_logprobs: int = MAX_LOGPROBS
+    adapters: Mapping[str, LoRARequest] = field(default_factory=dict)
+    """Those that are loaded, by name; they come and go."""
 
     @property
     def max_text_bytes(self) -> int:

@@ -15,11 +15,13 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
+from service.adapters import AdapterError, Adapters
 from service.config import GatewayConfig
 from service.core_process import CoreLoadError
 from service.engine import max_cached_tokens
@@ -46,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
-START_ERRORS = FolderError, EngineAddressError, ListenError, ModelError, CoreLoadError
+START_ERRORS = AdapterError, FolderError, EngineAddressError, ListenError, ModelError, CoreLoadError
 """Not our bugs: one line says what is wrong."""
 _STOP_GRACE_S = 2.0
 """How long the last answers may take to leave."""
@@ -223,7 +225,10 @@ class GatewayServer:
         smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
         limits = GeneratorLimits(self._config.limits.max_queued_requests, smallest)
         client = EngineClient(engines, supervisor.waves)
-        return Backend(model, client, engine_info, Generator(client, model.tokenizer, limits))
+        adapters = Adapters(client, model.name)
+        await adapters.load_all(self._config.lora_modules)
+        named = replace(model, adapters=adapters.by_name)
+        return Backend(named, client, engine_info, Generator(client, model.tokenizer, limits), adapters)
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

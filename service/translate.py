@@ -2,6 +2,7 @@
 
 import uuid
 
+from core.wire.messages import LoRARequest
 from core.wire.sampling_params import Violation
 from service.embedding import EmbeddingRequest
 from service.errors import InvalidRequest, NotFound, Unimplemented, shown
@@ -23,9 +24,9 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
     _check_model(request.model, model)
     if model.embeds:
         raise Unimplemented(f"{model.name} embeds texts and generates none", reason="MODEL_CANNOT_GENERATE")
-    _check_lora(request.lora_name)
     given = request.sampling_params
     violations: list[Violation] = []
+    lora = _find_lora(request, model, violations)
     prompt = read_prompt(request, model, violations)
     sampling_params = read_sampling_params(given, model, prompt.num_tokens, violations)
     stop = read_stop_rules(given, violations)
@@ -42,6 +43,7 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
         priority=request.priority,
         cache_salt=request.cache_salt or None,
         data_parallel_rank=request.data_parallel_rank if request.HasField("data_parallel_rank") else None,
+        lora=lora,
     )
 
 
@@ -93,13 +95,25 @@ def detokenize(request: pb.DetokenizeRequest, model: ServedModel) -> pb.Detokeni
 
 
 def _check_model(name: str, model: ServedModel) -> None:
-    if name not in ("", model.name):
+    """An adapter counts as a model: as vLLM's API has it, ``model`` may name one."""
+    if name not in ("", model.name) and name not in model.adapters:
         raise NotFound(f"no model {shown(name)}; this server serves {model.name!r}", reason="MODEL_NOT_FOUND")
 
 
-def _check_lora(name: str) -> None:
-    if name:
+def _find_lora(request: pb.GenerateRequest, model: ServedModel, violations: list[Violation]) -> LoRARequest | None:
+    """The adapter that ``lora_name`` names, or else ``model``. Raises NotFound.
+
+    One may be unloaded at any moment: it is looked up once.
+    """
+    by_model = request.model if request.model != model.name else ""
+    name = request.lora_name or by_model
+    if not name:
+        return None
+    if (lora := model.adapters.get(name)) is None:
         raise NotFound(f"no LoRA adapter {shown(name)} is loaded", reason="LORA_NOT_FOUND")
+    if by_model not in ("", name):
+        violations.append(Violation("lora_name", f"must be {shown(by_model)}, which model names, got {shown(name)}"))
+    return lora
 
 
 def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> list[Violation]:

@@ -103,6 +103,11 @@ def introduction(
     )
 
 
+def shaped_lora(lora: LoRARequest, version: WireVersion | None) -> object:
+    """``lora``, as an argument of a call, as a core of ``version`` reads it."""
+    return _lora_in_0_33(lora) if version is WireVersion.V0_33 else lora
+
+
 def shaped_request(request: EngineCoreRequest, version: WireVersion) -> object:
     """``request`` as a core of ``version`` reads it, for the encoder."""
     if version is WireVersion.V0_25:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,19 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "max_content_width": 120,
     "show_default": True,
 }
+
+
+class LoraModule(click.ParamType[tuple[str, str]]):
+    """``NAME=PATH``; a path from here on."""
+
+    name = "name=path"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, path = str(value).partition("=")
+        if not (name and equals and path):
+            self.fail(f"{value!r} is not NAME=PATH", param, ctx)
+        return name, str(Path(path).absolute())
+
 
 _OPTIONS = [
     click.option(
@@ -40,6 +54,13 @@ _OPTIONS = [
         "--max-model-len",
         type=click.IntRange(min=2),
         help="Longest prompt plus output. Default: the model's own limit.",
+    ),
+    click.option(
+        "--lora-modules",
+        multiple=True,
+        type=LoraModule(),
+        metavar="NAME=PATH",
+        help="Adapter to load at the start, for cores with --enable-lora: PATH is a PEFT folder. Repeatable.",
     ),
     click.option(
         "--max-queued-requests",
@@ -106,6 +127,7 @@ class GatewaySettings:
     core: CoreTerms
     log_level: str
     log_format: LogFormat
+    lora_modules: tuple[tuple[str, str], ...] = ()
 
     def core_config(self, **where: Any) -> CoreConfig:
         """Of the cores; ``where`` says where they come from. Raises ValueError."""
@@ -114,7 +136,7 @@ class GatewaySettings:
     def config_for(self, model: ModelFiles, core: CoreConfig) -> GatewayConfig:
         """The whole configuration, for a model and where its core comes from."""
         named = replace(model, name=self.served_model_name or model.name)
-        return GatewayConfig(named, core, self.listen, self.limits, self.max_model_len)
+        return GatewayConfig(named, core, self.listen, self.limits, self.max_model_len, self.lora_modules)
 
 
 @contextmanager
@@ -142,6 +164,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         metrics_address: str,
         served_model_name: str | None,
         max_model_len: int | None,
+        lora_modules: tuple[tuple[str, str], ...],
         max_queued_requests: int,
         max_logprobs: int,
         drain_timeout: float,
@@ -163,7 +186,9 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
                 data_parallel_size=data_parallel_size,
                 coordinator_command=coordinator_command(log_level, log_format) if data_parallel_lockstep else (),
             )
-        settings = GatewaySettings(listen, limits, served_model_name, max_model_len, core, log_level, log_format)
+        settings = GatewaySettings(
+            listen, limits, served_model_name, max_model_len, core, log_level, log_format, lora_modules
+        )
         command(settings=settings, **others)
 
     for add_option in reversed(_OPTIONS):

@@ -42,6 +42,8 @@ def serve(
     """
     with usage_errors():
         if vllm is None:
+            if settings.lora_modules and not engine_flags["enable_lora"]:
+                raise ValueError("--lora-modules needs --enable-lora")
             files = resolve_for_core(model)
             command = core_command(files, settings, engine_flags)
             core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from service.errors import Unavailable
 from service.gate import Backend, Gate
-from service.metrics.families import EngineReport, engine_families
+from service.metrics.families import EngineReport, engine_families, lora_family
 from service.metrics.rpcs import RpcMetrics
 
 
@@ -58,6 +58,8 @@ def _backend_families(backend: Backend) -> Iterator[Metric]:
         if core.response is not None
     }
     yield from engine_families(backend.model.name, reports)
+    if (max_loras := backend.engine_info.max_loras) or backend.model.adapters:
+        yield lora_family(max_loras or 0, engine.requests.running_loras, engine.requests.waiting_loras)
     yield GaugeMetricFamily("sluicegate:live_requests", "Taken on and not ended.", generator.num_requests)
     yield GaugeMetricFamily("sluicegate:live_sequences", "Of the live requests.", generator.num_sequences)
     merged = engine.num_coalesced_outputs

@@ -1,6 +1,7 @@
 """The counts of one model's cores as metric families: vLLM's names, types, labels and buckets."""
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -132,6 +133,14 @@ def _cache_config(engines: _Engines) -> Metric:
     )
     for labels, engine in engines.items():
         family.add_metric([*labels, str(engine.info.block_size), str(engine.info.num_gpu_blocks)], 1)
+    return family
+
+
+def lora_family(max_loras: int, running: Iterable[str], waiting: Iterable[str]) -> Metric:
+    """Of all cores together, as vLLM tells it: names in labels, the time of now as the value."""
+    labels = ["max_lora", "running_lora_adapters", "waiting_lora_adapters"]
+    family = GaugeMetricFamily("vllm:lora_requests_info", "Adapters of live requests.", labels=labels)
+    family.add_metric([str(max_loras), ",".join(sorted(running)), ",".join(sorted(waiting))], time.time())
     return family
 
 

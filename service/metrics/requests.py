@@ -38,6 +38,7 @@ class _Life:
     num_prompt_tokens: int
     max_tokens: int | None
     arrived_at: float
+    lora_name: str | None = None
     queued_at: float | None = None
     scheduled_at: float | None = None
     first_token_at: float | None = None
@@ -64,7 +65,18 @@ class RequestMetrics:
         for request in requests:
             max_tokens = request.sampling_params.max_tokens if request.sampling_params else None
             num_prompt_tokens = request.num_prompt_tokens
-            self._live[request.request_id] = _Life(totals, call, num_prompt_tokens, max_tokens, now)
+            lora_name = request.lora_request.lora_name if request.lora_request is not None else None
+            self._live[request.request_id] = _Life(totals, call, num_prompt_tokens, max_tokens, now, lora_name)
+
+    @property
+    def running_loras(self) -> set[str]:
+        """Adapters that live requests run with: those that have been scheduled."""
+        return {life.lora_name for life in self._live.values() if life.lora_name and life.scheduled_at is not None}
+
+    @property
+    def waiting_loras(self) -> set[str]:
+        """Adapters that live requests are yet to run with."""
+        return {life.lora_name for life in self._live.values() if life.lora_name and life.scheduled_at is None}
 
     def record(self, outputs: EngineCoreOutputs) -> None:
         """One message of a core. Outputs of requests that have ended here count no more."""

@@ -92,6 +92,8 @@ class ControlServicer(ControlServiceServicer):
             num_kv_blocks=engine.num_gpu_blocks,
             data_parallel_size=engine.data_parallel_size,
             grpc_addresses=self._grpc_addresses,
+            max_loras=engine.max_loras or 0,
+            lora_names=sorted(backend.model.adapters),
         )
 
     async def ListModels(
@@ -100,7 +102,10 @@ class ControlServicer(ControlServiceServicer):
         context: _Context,
     ) -> pb.ListModelsResponse:
         model = self._gate.look_in().model
-        return pb.ListModelsResponse(models=[pb.ModelCard(name=model.name, max_model_len=model.max_model_len)])
+        length = model.max_model_len
+        cards = [pb.ModelCard(name=model.name, max_model_len=length)]
+        cards += [pb.ModelCard(name=n, base_model=model.name, max_model_len=length) for n in sorted(model.adapters)]
+        return pb.ListModelsResponse(models=cards)
 
     async def GetLoad(self, request: pb.GetLoadRequest, context: _Context) -> pb.GetLoadResponse:
         return pb.GetLoadResponse(load=_load(self._gate.look_in()))
@@ -185,9 +190,20 @@ class ControlServicer(ControlServiceServicer):
         await self._engine.call("profile", False, None)
         return pb.StopProfileResponse()
 
-    LoadLora = not_built("LoadLora")
-    UnloadLora = not_built("UnloadLora")
-    ListLoras = not_built("ListLoras")
+    @_logged
+    async def LoadLora(self, request: pb.LoadLoraRequest, context: _Context) -> pb.LoadLoraResponse:
+        await self._gate.look_in().adapters.load(request.name, request.path)
+        return pb.LoadLoraResponse()
+
+    @_logged
+    async def UnloadLora(self, request: pb.UnloadLoraRequest, context: _Context) -> pb.UnloadLoraResponse:
+        await self._gate.look_in().adapters.unload(request.name)
+        return pb.UnloadLoraResponse()
+
+    async def ListLoras(self, request: pb.ListLorasRequest, context: _Context) -> pb.ListLorasResponse:
+        loaded = sorted(self._gate.look_in().model.adapters.items())
+        return pb.ListLorasResponse(loras=[pb.Lora(name=name, path=lora.lora_path) for name, lora in loaded])
+
     SubscribeKvEvents = not_built("SubscribeKvEvents")
 
 

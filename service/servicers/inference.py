@@ -1,6 +1,7 @@
 """sluicegate.v1.InferenceService."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -8,6 +9,7 @@ from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 
 from core.wire.pooling_params import EMBED_TASK
+from service.events import Event
 from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.served_model import ServedModel
@@ -29,7 +31,7 @@ _INLINE_BELOW_BYTES = 4096
 class InferenceServicer(InferenceServiceServicer):
     """Text generation, embedding and tokenization.
 
-    A call enters the gate twice: a drain may have begun while a long prompt was tokenized.
+    A call enters the gate twice: a drain may have begun, or its adapter have gone, while a long prompt was tokenized.
     """
 
     def __init__(self, gate: Gate, text_threads: TextThreads) -> None:
@@ -39,7 +41,7 @@ class InferenceServicer(InferenceServiceServicer):
     async def Generate(self, request: pb.GenerateRequest, context: _Context) -> pb.GenerateResponse:
         generation_request = await self._translated(request)
         response = ResponseBuilder(generation_request)
-        with self._gate.enter().generator.start(generation_request) as events:
+        with self._start(generation_request) as events:
             async for event in events:
                 await off_loop_if_large(response.add, event)
         return response.build()
@@ -49,7 +51,7 @@ class InferenceServicer(InferenceServiceServicer):
     ) -> AsyncIterator[pb.GenerateStreamResponse]:
         generation_request = await self._translated(request)
         to_response = partial(to_stream_response, generation_request.request_id)
-        with self._gate.enter().generator.start(generation_request) as events:
+        with self._start(generation_request) as events:
             async for event in events:
                 yield await off_loop_if_large(to_response, event)
 
@@ -70,6 +72,11 @@ class InferenceServicer(InferenceServiceServicer):
             async for embedded in events:
                 return pb.EmbedResponse(embedding=embedded.vector, num_prompt_tokens=embedded.num_prompt_tokens)
         raise AssertionError("an embedding is one event or an error")
+
+    def _start(self, request: GenerationRequest) -> AbstractContextManager[AsyncIterator[Event]]:
+        backend = self._gate.enter()
+        backend.adapters.check_loaded(request.lora)
+        return backend.generator.start(request)
 
     async def _translated(self, request: pb.GenerateRequest) -> GenerationRequest:
         """``start`` checks the room again; a full queue should not have to read a long text first."""

@@ -312,20 +312,8 @@ async def test_paused_is_ready(control: ControlServiceStub, core: FakeCore, heal
     assert await status_of(health) == SERVING
 
 
-NOT_BUILT = {
-    "LoadLora": pb.LoadLoraRequest(),
-    "UnloadLora": pb.UnloadLoraRequest(),
-    "ListLoras": pb.ListLorasRequest(),
-}
-
-
-@pytest.mark.parametrize("method", [*NOT_BUILT, "SubscribeKvEvents"])
-async def test_not_built(control: ControlServiceStub, method: str) -> None:
-    """Every rpc of the contract that is not built yet is UNIMPLEMENTED, with its name and ErrorInfo."""
-    if method == "SubscribeKvEvents":
-        call = control.SubscribeKvEvents(pb.SubscribeKvEventsRequest()).read()
-    else:
-        call = getattr(control, method)(NOT_BUILT[method])
-    error = await error_of(call)
+async def test_not_built(control: ControlServiceStub) -> None:
+    """The rpc of the contract that is not built yet is UNIMPLEMENTED, with its name and ErrorInfo."""
+    error = await error_of(control.SubscribeKvEvents(pb.SubscribeKvEventsRequest()).read())
     assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
-    assert method in error.message
+    assert "SubscribeKvEvents" in error.message

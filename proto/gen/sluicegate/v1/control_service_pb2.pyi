@@ -84,6 +84,8 @@ class GetServerInfoResponse(_message.Message):
     DATA_PARALLEL_SIZE_FIELD_NUMBER: _builtins.int
     GRPC_ADDRESSES_FIELD_NUMBER: _builtins.int
     MAX_LOGPROBS_FIELD_NUMBER: _builtins.int
+    MAX_LORAS_FIELD_NUMBER: _builtins.int
+    LORA_NAMES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of Sluicegate."""
     engine_version: _builtins.str
@@ -104,6 +106,8 @@ class GetServerInfoResponse(_message.Message):
     """Cores behind this gateway."""
     max_logprobs: _builtins.int
     """Most log-probabilities per token that a request may ask for; -1 = those of the whole vocabulary."""
+    max_loras: _builtins.int
+    """Adapters that run in one step at most; 0: the core has none, or does not say."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When the server became ready."""
@@ -111,6 +115,10 @@ class GetServerInfoResponse(_message.Message):
     @_builtins.property
     def grpc_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the public services are served."""
+
+    @_builtins.property
+    def lora_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The adapters that requests may name."""
 
     def __init__(
         self,
@@ -127,10 +135,12 @@ class GetServerInfoResponse(_message.Message):
         data_parallel_size: _builtins.int = ...,
         grpc_addresses: _abc.Iterable[_builtins.str] | None = ...,
         max_logprobs: _builtins.int = ...,
+        max_loras: _builtins.int = ...,
+        lora_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "data_parallel_size", b"data_parallel_size", "dtype", b"dtype", "engine_version", b"engine_version", "grpc_addresses", b"grpc_addresses", "max_logprobs", b"max_logprobs", "max_model_len", b"max_model_len", "model", b"model", "num_kv_blocks", b"num_kv_blocks", "start_time", b"start_time", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "data_parallel_size", b"data_parallel_size", "dtype", b"dtype", "engine_version", b"engine_version", "grpc_addresses", b"grpc_addresses", "lora_names", b"lora_names", "max_logprobs", b"max_logprobs", "max_loras", b"max_loras", "max_model_len", b"max_model_len", "model", b"model", "num_kv_blocks", b"num_kv_blocks", "start_time", b"start_time", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -708,9 +718,9 @@ class LoadLoraRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name for requests; ALREADY_EXISTS if taken."""
+    """Its name for requests, printable, without commas, at most 256 bytes; ALREADY_EXISTS if taken."""
     path: _builtins.str
-    """Folder with its safetensors, on the core's machine."""
+    """Folder that PEFT has saved it in, with its safetensors, on the machine of the cores."""
     def __init__(
         self,
         *,

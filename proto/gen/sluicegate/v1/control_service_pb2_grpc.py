@@ -210,14 +210,15 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LoadLora(self, request, context):
-        """Loads a LoRA adapter.
+        """Loads a LoRA adapter on every core; if one cannot, on none: FAILED_PRECONDITION, with that core's message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnloadLora(self, request, context):
-        """Unloads a LoRA adapter; NOT_FOUND if there is none of that name.
+        """Unloads a LoRA adapter; NOT_FOUND if there is none of that name. From then on no request can name it; it answers
+        when the last request that does has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

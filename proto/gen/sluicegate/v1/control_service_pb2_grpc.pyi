@@ -65,9 +65,11 @@ class ControlServiceStub:
     ResetPrefixCache: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.ResetPrefixCacheRequest, _control_service_pb2.ResetPrefixCacheResponse]
     """Forgets the cached prefixes."""
     LoadLora: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.LoadLoraRequest, _control_service_pb2.LoadLoraResponse]
-    """Loads a LoRA adapter."""
+    """Loads a LoRA adapter on every core; if one cannot, on none: FAILED_PRECONDITION, with that core's message."""
     UnloadLora: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.UnloadLoraRequest, _control_service_pb2.UnloadLoraResponse]
-    """Unloads a LoRA adapter; NOT_FOUND if there is none of that name."""
+    """Unloads a LoRA adapter; NOT_FOUND if there is none of that name. From then on no request can name it; it answers
+    when the last request that does has ended.
+    """
     ListLoras: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.ListLorasRequest, _control_service_pb2.ListLorasResponse]
     """Names the loaded LoRA adapters."""
     StartProfile: _grpc.UnaryUnaryMultiCallable[_control_service_pb2.StartProfileRequest, _control_service_pb2.StartProfileResponse]
@@ -120,9 +122,11 @@ class ControlServiceAsyncStub(ControlServiceStub):
     ResetPrefixCache: _aio.UnaryUnaryMultiCallable[_control_service_pb2.ResetPrefixCacheRequest, _control_service_pb2.ResetPrefixCacheResponse]  # type: ignore[assignment]
     """Forgets the cached prefixes."""
     LoadLora: _aio.UnaryUnaryMultiCallable[_control_service_pb2.LoadLoraRequest, _control_service_pb2.LoadLoraResponse]  # type: ignore[assignment]
-    """Loads a LoRA adapter."""
+    """Loads a LoRA adapter on every core; if one cannot, on none: FAILED_PRECONDITION, with that core's message."""
     UnloadLora: _aio.UnaryUnaryMultiCallable[_control_service_pb2.UnloadLoraRequest, _control_service_pb2.UnloadLoraResponse]  # type: ignore[assignment]
-    """Unloads a LoRA adapter; NOT_FOUND if there is none of that name."""
+    """Unloads a LoRA adapter; NOT_FOUND if there is none of that name. From then on no request can name it; it answers
+    when the last request that does has ended.
+    """
     ListLoras: _aio.UnaryUnaryMultiCallable[_control_service_pb2.ListLorasRequest, _control_service_pb2.ListLorasResponse]  # type: ignore[assignment]
     """Names the loaded LoRA adapters."""
     StartProfile: _aio.UnaryUnaryMultiCallable[_control_service_pb2.StartProfileRequest, _control_service_pb2.StartProfileResponse]  # type: ignore[assignment]
@@ -244,7 +248,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.LoadLoraRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.LoadLoraResponse, _abc.Awaitable[_control_service_pb2.LoadLoraResponse]]:
-        """Loads a LoRA adapter."""
+        """Loads a LoRA adapter on every core; if one cannot, on none: FAILED_PRECONDITION, with that core's message."""
 
     @_abc_1.abstractmethod
     def UnloadLora(
@@ -252,7 +256,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.UnloadLoraRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_service_pb2.UnloadLoraResponse, _abc.Awaitable[_control_service_pb2.UnloadLoraResponse]]:
-        """Unloads a LoRA adapter; NOT_FOUND if there is none of that name."""
+        """Unloads a LoRA adapter; NOT_FOUND if there is none of that name. From then on no request can name it; it answers
+        when the last request that does has ended.
+        """
 
     @_abc_1.abstractmethod
     def ListLoras(

@@ -125,7 +125,7 @@ class GenerateRequest(_message.Message):
     with all such.
     """
     lora_name: _builtins.str
-    """The LoRA adapter to run with; NOT_FOUND for an unknown one. Empty: none."""
+    """The LoRA adapter to run with; NOT_FOUND for an unknown one. Empty: the one that `model` names, or none."""
     data_parallel_rank: _builtins.int
     """The core to run on, in [0, data-parallel size). Unset: the server chooses."""
     @_builtins.property
