@@ -11,6 +11,7 @@ from core.config import ModelConfig
 from core.model.lora.adapters import Adapters
 from core.model.registry import load_model
 from core.model.transformers_linears import EXPERTS, ReplacedExperts, ReplacedLinear, replace_linears
+from core.model.transformers_model import load_transformers_model
 from core.model.weight_source import ModelLoadError
 from tests.core.model.forward import logits_of
 from tests.core.model.lora.tiny_adapter import TinyAdapter
@@ -96,7 +97,7 @@ def test_an_adapter_adds_what_it_adds_to_the_weights(tmp_path: Path, family: str
     written = write_model(tmp_path, family)
     weights, adapters = Weights(written), Adapters(max_rank=8)
     adapter = TinyAdapter(weights, targets)
-    model = load_model(ModelConfig(path=tmp_path), adapters)
+    model = load_transformers_model(ModelConfig(path=tmp_path), torch.device("cpu"), torch.float32, adapters)
     adapters.load(1, adapter.write(tmp_path / "adapter"))
     adapters.begin_step([(None, len(PROMPT))])
     torch.testing.assert_close(logits_of(model, PROMPT), logits_by_transformers(written, PROMPT), atol=1e-4, rtol=0)

@@ -15,6 +15,7 @@ from core.executor.in_process import InProcessExecutor
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
+from core.model.transformers_model import load_transformers_model
 from core.model.weight_source import ModelLoadError
 from tests.core.model.driver import GREEDY, Ask, Driver
 from tests.core.model.forward import logits_of
@@ -27,7 +28,8 @@ TOLERANCE = 1e-4
 
 
 def load(folder: Path, **settings: Any) -> Model:
-    return load_model(ModelConfig(path=folder, **settings))
+    """Also a family that the core computes itself."""
+    return load_transformers_model(ModelConfig(path=folder, **settings), torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize(
