@@ -38,20 +38,9 @@ def longest_context(path: Path, config: Any) -> int:
     return limit
 
 
-def check_rotation(path: Path, config: Any, limit: int) -> None:
-    """A rotation that changes with the longest text would make a request's tokens depend on its batch."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    longest = rope.get("original_max_position_embeddings")
-    if rope.get("rope_type") == "longrope" and longest is not None and limit > longest:
-        raise ModelLoadError(
-            f"{path}: rope_type longrope rotates otherwise beyond {longest} tokens, also what is in the KV cache "
-            f"already: max_model_len must be at most {longest}, got {limit}"
-        )
-
-
 def _check_raw(path: Path, raw: dict[str, Any]) -> None:
     family = raw.get("model_type")
-    if family not in CONFIG_MAPPING:
+    if not isinstance(family, str) or family not in CONFIG_MAPPING:
         raise ModelLoadError(
             f"{path}: model_type {family!r} is known neither to the core nor to transformers {transformers.__version__}"
             ", and code that comes with a model is not run"

@@ -16,10 +16,11 @@ from core.model.load_progress import logged_wait
 from core.model.lora.adapters import Adapters
 from core.model.model import Attention
 from core.model.transformers_attention import NAME, CausalMask, Layer, StepReceiver
-from core.model.transformers_config import check_rotation, longest_context, read_config
+from core.model.transformers_config import longest_context, read_config
 from core.model.transformers_linears import EXPERTS, adapt_linears, replace_linears
 from core.model.transformers_parts import ModelParts
 from core.model.transformers_probe import Probed, UnservableError, probe, run_apart
+from core.model.transformers_rotation import settle_rotation
 from core.model.weight_source import ModelLoadError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,6 @@ def load_transformers_model(
     described = read_config(config.path)
     longest = longest_context(path, described)
     limit = config.served_len(longest)
-    check_rotation(path, described, limit)
     with logged_wait(f"loading weights: {described.model_type}, by transformers"):
         model = _load(config.path, described, device, dtype)
         on_cpu = device.type == "cpu"
@@ -78,6 +78,7 @@ def _probed(
     model: Any, longest: int, limit: int, num_replaced_bytes: int, adapters: Adapters | None
 ) -> TransformersModel:
     try:
+        settle_rotation(model, limit)
         parts = ModelParts(model)
         found = probe(parts, limit, model.device)
         if adapters is not None:
