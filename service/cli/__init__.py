@@ -19,6 +19,7 @@ _COMMANDS = {
     "pull": LazyCommand("service.cli.pull:pull", "Fetch a model into the cache."),
     "generate": LazyCommand("sluicegate_client.cli:generate", "Continue a prompt, streaming to the terminal."),
     "chat": LazyCommand("sluicegate_client.cli:chat", "Talk to the model."),
+    "lora": LazyCommand("sluicegate_client.lora_cli:lora", "Load and unload the LoRA adapters of a running server."),
     "bench": LazyCommand("bench.cli:bench", "Put load on a server and report its speed."),
 }
 

@@ -5,6 +5,7 @@
 ...         print(delta.text, end="")
 """
 
+from sluicegate_client.admin import AdminClient
 from sluicegate_client.async_client import AsyncClient, AsyncStream
 from sluicegate_client.client import Client, Stream
 from sluicegate_client.errors import (
@@ -34,6 +35,7 @@ from sluicegate_client.responses import (
 )
 
 __all__ = [
+    "AdminClient",
     "AlreadyExistsError",
     "AsyncClient",
     "AsyncStream",

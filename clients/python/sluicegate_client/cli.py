@@ -29,6 +29,7 @@ _OPTIONS = [
         help="Where the server is: HOST:PORT or unix:/path.",
     ),
     click.option("--timeout", type=float, metavar="SECONDS", help="Give up after this time."),
+    click.option("--lora-name", metavar="NAME", help="LoRA adapter to run with."),
     click.option("--system", metavar="TEXT", help="System message of the chat."),
     click.option("--max-tokens", type=int, default=512, show_default=True, help="Most tokens to generate."),
     click.option("--temperature", type=float, help="0 is greedy."),
@@ -64,7 +65,7 @@ def generate(prompt: str, chat: bool, system: str | None, address: str, **option
     if chat or system is not None:
         turns = [("system", system), ("user", text)]
         options["chat"] = [{"role": role, "content": content} for role, content in turns if content is not None]
-    with _exit_codes(), Client(address) as client:
+    with exit_codes(), Client(address) as client:
         _generate(client, None if "chat" in options else text, options)
 
 
@@ -83,12 +84,13 @@ def _generate(client: Client, text: str | None, options: dict[str, Any]) -> None
 @_request_options
 def chat(system: str | None, address: str, **options: Any) -> None:
     """Talk to the model. Ctrl-C stops an answer, Ctrl-D leaves, /reset forgets the conversation."""
-    with _exit_codes(), Client(address) as client:
+    with exit_codes(), Client(address) as client:
         Conversation(client, system, options).run()
 
 
 @contextmanager
-def _exit_codes() -> Iterator[None]:
+def exit_codes() -> Iterator[None]:
+    """1 for a call that failed, 2 for wrong usage, each with one line."""
     try:
         yield
     except SluicegateError as error:

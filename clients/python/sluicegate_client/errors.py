@@ -51,7 +51,7 @@ class NotFoundError(SluicegateError):
 
 
 class AlreadyExistsError(SluicegateError):
-    """Another live request has this ``request_id``."""
+    """Another live request has this ``request_id``, or the name of an adapter is taken."""
 
 
 class OverloadedError(SluicegateError):

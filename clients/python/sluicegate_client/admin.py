@@ -1,0 +1,62 @@
+"""What operators do, at a server's admin address."""
+
+from typing import Self
+
+import grpc
+
+from sluicegate.v1 import control_service_pb2 as pb
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
+from sluicegate_client.channel import ChannelOptions, channel_options
+from sluicegate_client.errors import readable_errors
+
+DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
+
+
+class AdminClient:
+    """A connection to a server's admin address, made on first use; any number of threads may share it.
+
+    Calls raise the subclasses of ``SluicegateError``. ``timeout`` is the call's deadline in seconds (None: none).
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADMIN_ADDRESS,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
+        self._address = address
+        given = channel_options(options)
+        self._channel = (
+            grpc.secure_channel(address, credentials, given) if credentials else grpc.insecure_channel(address, given)
+        )
+        self._stub = ControlServiceStub(self._channel)
+
+    def load_lora(self, name: str, path: str, *, timeout: float | None = None) -> None:
+        """Loads the adapter in the folder ``path``, which is on the machine of the cores, for requests to name.
+
+        Raises AlreadyExistsError for a name that is taken, SluicegateError with what is wrong with the adapter.
+        """
+        with readable_errors(self._address):
+            self._stub.LoadLora(pb.LoadLoraRequest(name=name, path=path), timeout=timeout)
+
+    def unload_lora(self, name: str, *, timeout: float | None = None) -> None:
+        """No request can name it any more; returns when the last one that does has ended. Raises NotFoundError."""
+        with readable_errors(self._address):
+            self._stub.UnloadLora(pb.UnloadLoraRequest(name=name), timeout=timeout)
+
+    def list_loras(self, *, timeout: float | None = None) -> dict[str, str]:
+        """The folders of the adapters that are loaded, by name."""
+        with readable_errors(self._address):
+            response = self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout)
+        return {lora.name: lora.path for lora in response.loras}
+
+    def close(self) -> None:
+        """Cancels what still runs."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self.close()

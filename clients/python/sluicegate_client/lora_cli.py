@@ -1,0 +1,51 @@
+"""The command `sluicegate lora`."""
+
+from pathlib import Path
+
+import click
+
+from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
+from sluicegate_client.cli import exit_codes
+
+
+@click.group()
+@click.option(
+    "--admin-address",
+    default=DEFAULT_ADMIN_ADDRESS,
+    show_default=True,
+    envvar="SLUICEGATE_ADMIN_ADDRESS",
+    show_envvar=True,
+    help="Where the server's operators call: HOST:PORT or unix:/path.",
+)
+@click.pass_context
+def lora(context: click.Context, admin_address: str) -> None:
+    """Load and unload the LoRA adapters of a running server."""
+    context.obj = admin_address
+
+
+@lora.command()
+@click.argument("name")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.pass_obj
+def load(admin_address: str, name: str, path: Path) -> None:
+    """Let requests name the adapter in PATH, a folder on the machine of the server's cores, as NAME."""
+    with exit_codes(), AdminClient(admin_address) as client:
+        client.load_lora(name, str(path.absolute()))
+
+
+@lora.command()
+@click.argument("name")
+@click.pass_obj
+def unload(admin_address: str, name: str) -> None:
+    """Take NAME from new requests, and return when the last one that runs with it has ended."""
+    with exit_codes(), AdminClient(admin_address) as client:
+        client.unload_lora(name)
+
+
+@lora.command(name="list")
+@click.pass_obj
+def list_loaded(admin_address: str) -> None:
+    """Print the adapters that are loaded: name and folder, a tab between them."""
+    with exit_codes(), AdminClient(admin_address) as client:
+        for name, path in client.list_loras().items():
+            click.echo(f"{name}\t{path}")
