@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-FAMILIES = ("llama", "qwen2")
-"""What loads: Hugging Face's ``model_type``, which is also GGUF's ``general.architecture`` for these."""
-
 
 @dataclass(frozen=True)
 class Llama3Scaling:
@@ -17,12 +14,28 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True)
+class YarnScaling:
+    """YaRN's stretching of the rotary frequencies, from ``original_max_len`` tokens to ``factor`` times as many.
+
+    Those that turn more than ``beta_fast`` times in the original context stay, under ``beta_slow`` they are divided.
+    ``attention_factor`` multiplies queries and keys; None = as much as the paper advises for ``factor``.
+    """
+
+    factor: float
+    original_max_len: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+
+
+@dataclass(frozen=True)
 class Rope:
-    """Rotary position embedding: base, linear scaling of the positions, and Llama 3.1's scaling."""
+    """Rotary position embedding: base, linear scaling of the positions, and at most one of the others' scalings."""
 
     theta: float = 10_000.0
     linear_factor: float = 1.0
     llama3: Llama3Scaling | None = None
+    yarn: YarnScaling | None = None
 
 
 @dataclass(frozen=True)
@@ -50,12 +63,18 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Architecture(ModelShape):
-    """All the numbers of a model that is computed here."""
+    """All the numbers of a model that is computed here: ``ropes`` has one for each layer.
+
+    ``attention_scale`` multiplies the scores, ``attention_softcap`` and ``logits_softcap`` bound scores and logits.
+    """
 
     intermediate_size: int
     num_heads: int
     norm_eps: float
-    rope: Rope
+    ropes: tuple[Rope, ...]
+    attention_scale: float
+    attention_softcap: float | None = None
+    logits_softcap: float | None = None
 
     @property
     def query_size(self) -> int:

@@ -1,11 +1,15 @@
 """Which file of a model holds its weights."""
 
+import logging
 from pathlib import Path
 
-from core.model.architecture import FAMILIES
 from core.model.gguf_source import open_gguf
-from core.model.safetensors_source import open_safetensors, read_json
+from core.model.hf_config import find_text_config, read_architecture
+from core.model.safetensors_source import open_safetensors, read_config
+from core.model.settings import UnsupportedChoiceError
 from core.model.weight_source import ModelLoadError, WeightSource
+
+logger = logging.getLogger(__name__)
 
 
 def open_weights(path: Path) -> WeightSource:
@@ -24,8 +28,17 @@ def open_weights(path: Path) -> WeightSource:
 
 
 def is_left_to_transformers(path: Path) -> bool:
-    """Whether it is a folder of safetensors of a family that is not computed here."""
+    """Whether it is a folder of safetensors whose configuration asks for what is not computed here."""
     if not (path / "config.json").is_file() or next(path.glob("*.safetensors"), None) is None:
         return False
-    family = read_json(path / "config.json").get("model_type")
-    return isinstance(family, str) and family not in FAMILIES
+    config = read_config(path)
+    if not isinstance(config.values.get("model_type"), str):
+        return False
+    try:
+        read_architecture(find_text_config(config))
+    except UnsupportedChoiceError as unsupported:
+        logger.info("left to transformers: %s", unsupported)
+        return True
+    except ModelLoadError:
+        return False
+    return False

@@ -5,18 +5,16 @@ from collections.abc import Iterable
 import torch
 
 from core.config import ModelConfig
+from core.model.decoder import Decoder
 from core.model.device import find_device
 from core.model.dtypes import find_dtype
 from core.model.layer_loader import LayerLoader
 from core.model.linear import QUANTIZATIONS
-from core.model.llama import Llama
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.open_weights import is_left_to_transformers, open_weights
 from core.model.sharding import Sharding
 from core.model.tensor_group import TensorGroup
-
-_MODELS = {"llama": Llama, "qwen2": Llama}
 
 
 def load_model(config: ModelConfig, adapters: Adapters | None = None, group: TensorGroup | None = None) -> Model:
@@ -35,7 +33,7 @@ def load_model(config: ModelConfig, adapters: Adapters | None = None, group: Ten
         source = sharding.cut_source(source)
         if adapters is not None:
             adapters.cut_pair = sharding.cut_pair
-    return _MODELS[source.architecture.family](LayerLoader(source, device, dtype, adapters))
+    return Decoder(LayerLoader(source, device, dtype, adapters))
 
 
 def _load_transformers_model(

@@ -1,7 +1,8 @@
 """Weights and architecture out of a Hugging Face folder: ``config.json`` and ``*.safetensors``."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,34 +10,58 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from core.model.architecture import FAMILIES, Architecture, Llama3Scaling, Rope
+from core.model.families import FAMILIES
+from core.model.hf_config import find_text_config, read_architecture
 from core.model.settings import Settings
 from core.model.weight_source import ModelLoadError, RowTable, WeightSource
 
 _DTYPES = ("F64", "F32", "F16", "BF16")
 _DERIVED_SUFFIX = "rotary_emb.inv_freq"
 """Old checkpoints store what the configuration says already."""
+_TEXT_PREFIXES = {
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "model.",
+}
+_OTHER_PARTS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+"""Of a gemma3, whose language model alone is served."""
+_FIRST_LAYER = "model.layers.0"
+_BIASES = {
+    "attention_bias": f"{_FIRST_LAYER}.self_attn.q_proj.bias",
+    "mlp_bias": f"{_FIRST_LAYER}.mlp.gate_proj.bias",
+}
+
+
+def read_config(folder: Path) -> Settings:
+    """The folder's ``config.json`` as it is. Raises ModelLoadError."""
+    path = folder / "config.json"
+    return Settings(f"{path}: ", read_json(path))
 
 
 def open_safetensors(folder: Path) -> WeightSource:
     """Raises ModelLoadError for a folder that is incomplete or of a family that is not supported."""
-    path = folder / "config.json"
-    config = Settings(f"{path}: ", read_json(path))
-    architecture = _read_architecture(config)
-    tensors = {name: tensor for path in _weight_files(folder) for name, tensor in _open_file(path).items()}
-    if not config.values.get("tie_word_embeddings", False) and "lm_head.weight" not in tensors:
-        raise ModelLoadError(f"{folder}: tensor lm_head.weight is missing, and tie_word_embeddings is not set")
+    config = find_text_config(read_config(folder))
+    architecture = read_architecture(config)
+    stored = {name: tensor for path in _weight_files(folder) for name, tensor in _open_file(path).items()}
+    tensors = {_text_name(name): tensor for name, tensor in stored.items() if not name.startswith(_OTHER_PARTS)}
+    if FAMILIES[architecture.family].has_norms_around_one:
+        tensors = {name: replace(tensor, added=_norm_offset(name)) for name, tensor in tensors.items()}
+    _check_promises(folder, config, tensors)
     return WeightSource(folder, architecture, tensors)
 
 
 @dataclass(frozen=True)
 class _StoredSafetensor:
+    """``added`` is what its elements lack of what they stand for."""
+
     file: Any
     name: str
     shape: tuple[int, ...]
+    added: float = 0.0
 
     def dense(self) -> Tensor:
-        return self._read().to(torch.float32)
+        values = self._read().to(torch.float32)
+        return values + self.added if self.added else values
 
     def row_table(self) -> RowTable:
         # A copy, because a file that shrinks under its mapping would kill the process.
@@ -46,6 +71,27 @@ class _StoredSafetensor:
     def _read(self) -> Tensor:
         tensor: Tensor = self.file.get_tensor(self.name)
         return tensor
+
+
+def _text_name(name: str) -> str:
+    """``name`` without what a model that sees images puts before those of its language model."""
+    for prefix, plain in _TEXT_PREFIXES.items():
+        if name.startswith(prefix):
+            return plain + name.removeprefix(prefix)
+    return name
+
+
+def _norm_offset(name: str) -> float:
+    return 1.0 if name.endswith("norm.weight") else 0.0
+
+
+def _check_promises(folder: Path, config: Settings, tensors: Container[str]) -> None:
+    """What the configuration says there is must be there: elsewhere it would be made of random numbers."""
+    if not config.values.get("tie_word_embeddings", False) and "lm_head.weight" not in tensors:
+        raise ModelLoadError(f"{folder}: tensor lm_head.weight is missing, and tie_word_embeddings is not set")
+    for key, name in _BIASES.items():
+        if config.values.get(key) and name not in tensors:
+            raise ModelLoadError(f"{folder}: tensor {name} is missing, and {key} is set")
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -84,51 +130,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ModelLoadError(f"{path}: must be a JSON object, got {type(values).__name__}")
     return values
-
-
-def _read_architecture(config: Settings) -> Architecture:
-    family = config.choice("model_type", FAMILIES)
-    config.choice("hidden_act", ("silu",), "silu")
-    config.choice("use_sliding_window", (False,), False)
-    config.choice("quantization_config", (None,))
-    num_heads, hidden_size = config.count("num_attention_heads"), config.count("hidden_size")
-    num_layers = config.count("num_hidden_layers")
-    return Architecture(
-        family=family,
-        vocab_size=config.count("vocab_size"),
-        hidden_size=hidden_size,
-        intermediate_size=config.count("intermediate_size"),
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=config.count("num_key_value_heads", num_heads),
-        head_size=config.count("head_dim", hidden_size // num_heads),
-        norm_eps=config.number("rms_norm_eps"),
-        max_model_len=config.count("max_position_embeddings"),
-        rope=_read_rope(config),
-        windows=(None,) * num_layers,
-    )
-
-
-def _read_rope(config: Settings) -> Rope:
-    """``rope_parameters`` is what transformers 5 writes for ``rope_theta`` and ``rope_scaling``."""
-    key = "rope_parameters" if config.values.get("rope_parameters") else "rope_scaling"
-    scaling = config.values.get(key) or {}
-    if not isinstance(scaling, dict):
-        config.reject(key, "must be a JSON object", scaling)
-    values = {"rope_theta": config.values.get("rope_theta"), "rope_type": scaling.get("type"), **scaling}
-    rope = Settings(config.place, values)
-    kind = rope.choice("rope_type", ("default", "linear", "llama3"), "default")
-    return Rope(
-        theta=rope.number("rope_theta", 10_000.0),
-        linear_factor=rope.number("factor") if kind == "linear" else 1.0,
-        llama3=_read_llama3(rope) if kind == "llama3" else None,
-    )
-
-
-def _read_llama3(rope: Settings) -> Llama3Scaling:
-    return Llama3Scaling(
-        factor=rope.number("factor"),
-        low_freq_factor=rope.number("low_freq_factor"),
-        high_freq_factor=rope.number("high_freq_factor"),
-        original_max_len=rope.count("original_max_position_embeddings"),
-    )

@@ -10,7 +10,7 @@ import click
 
 from service.cli.configurable import config_option, read_settings, variable_of
 from service.cli.engine_options import CORE_KEYS
-from service.cli.model_argument import resolve_for_core
+from service.cli.model_argument import resolve_or_fail
 
 _HELP = ("-h", "--help")
 
@@ -42,7 +42,7 @@ def _with_model_files(arguments: tuple[str, ...], environment: Mapping[str, str]
     model = given[0] if given else environment.get(variable_of("model"))
     if not model:
         return [*arguments]
-    files = resolve_for_core(model)
+    files = resolve_or_fail(model)
     # What is given by hand comes later on the command line, and so counts.
     tokenizer = [] if variable_of("tokenizer") in environment else [f"--tokenizer={files.tokenizer_folder}"]
     return [str(files.path), *tokenizer, *arguments[len(given) :]]

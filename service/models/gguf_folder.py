@@ -15,7 +15,9 @@ _ARCHITECTURES = {
     "llama": ("LlamaForCausalLM", "llama"),
     "qwen2": ("Qwen2ForCausalLM", "qwen2"),
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),
+    "gemma2": ("Gemma2ForCausalLM", "gemma2"),
     "gemma3": ("Gemma3ForCausalLM", "gemma3_text"),
+    "phi3": ("Phi3ForCausalLM", "phi3"),
 }
 _CONFIG_KEYS = {
     "context_length": "max_position_embeddings",
@@ -27,6 +29,8 @@ _CONFIG_KEYS = {
     "attention.key_length": "head_dim",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
     "rope.freq_base": "rope_theta",
 }
 _SAMPLING_KEYS = {
@@ -36,8 +40,13 @@ _SAMPLING_KEYS = {
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
 }
-_GEMMA3 = {"hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10_000.0, "sliding_window_pattern": 6}
-"""Fixed for the architecture, therefore not in the GGUF (values of transformers' Gemma3TextConfig)."""
+_FIXED: dict[str, dict[str, Any]] = {
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh"},
+    "gemma3": {"hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10_000.0, "sliding_window_pattern": 6},
+}
+"""For the architecture, therefore not in the GGUF (values of transformers' Gemma3TextConfig)."""
+_LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
+"""Layers of the 27B models, whose scores are not scaled by the size of a head."""
 
 
 def write_gguf_folder(gguf: Path, folder: Path) -> None:
@@ -88,8 +97,17 @@ def _config(header: GgufHeader) -> dict[str, Any]:
         **_present(shapes),
         "tie_word_embeddings": "output.weight" not in header.tensor_names,
         **_present(_token_ids(metadata)),
-        **(_GEMMA3 | {"query_pre_attn_scalar": shapes["head_dim"]} if architecture == "gemma3" else {}),
+        **_FIXED.get(architecture, {}),
+        **_score_scale(architecture, shapes),
     }
+
+
+def _score_scale(architecture: str, shapes: dict[str, Any]) -> dict[str, Any]:
+    if architecture not in _LARGEST_GEMMAS:
+        return {}
+    is_largest = shapes["num_hidden_layers"] == _LARGEST_GEMMAS[architecture]
+    per_head = shapes["hidden_size"] // shapes["num_attention_heads"]
+    return {"query_pre_attn_scalar": per_head if is_largest else shapes["head_dim"]}
 
 
 def _generation_config(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from gguf import GGUFValueType
 from torch import Tensor
 
 from core.model.architecture import Rope
+from core.model.decoder import Decoder
 from core.model.gguf_source import open_gguf
 from core.model.layer_loader import LayerLoader
-from core.model.llama import Llama
 from core.model.weight_source import ModelLoadError
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel
 
@@ -36,13 +36,16 @@ def test_the_architecture_is_read(path: Path, architecture: Any) -> None:
 def test_linear_rope_scaling_is_read(path: Path) -> None:
     """Its factor divides the frequencies."""
     TinyModel(TINY).write_gguf(path, metadata={"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0})
-    assert open_gguf(path).architecture.rope == Rope(theta=1000.0, linear_factor=4.0)
+    assert open_gguf(path).architecture.ropes == (Rope(theta=1000.0, linear_factor=4.0),) * 3
 
 
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type must be one of none, linear, got 'yarn'"),
+        (
+            {"llama.rope.scaling.type": "longrope"},
+            "llama.rope.scaling.type must be one of none, linear, yarn, got 'longrope'",
+        ),
         ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.factor is missing"),
         ({"llama.rope.dimension_count": 8}, "llama.rope.dimension_count must equal the head size 16, got 8"),
         (
@@ -70,7 +73,9 @@ def test_what_is_not_supported_is_told(path: Path, metadata: dict[str, Any], mes
 def test_an_unknown_family_is_told(path: Path) -> None:
     """With those that are known."""
     TinyModel(replace(TINY, family="mamba")).write_gguf(path)
-    with pytest.raises(ModelLoadError, match=r"architecture must be one of llama, qwen2, got 'mamba'"):
+    with pytest.raises(
+        ModelLoadError, match=r"architecture must be one of llama, qwen2, qwen3, gemma2, gemma3, phi3, got 'mamba'"
+    ):
         open_gguf(path)
 
 
@@ -85,8 +90,8 @@ def test_missing_metadata_is_told(path: Path) -> None:
         open_gguf(path)
 
 
-def load(path: Path) -> Llama:
-    return Llama(LayerLoader(open_gguf(path), torch.device("cpu"), torch.float32))
+def load(path: Path) -> Decoder:
+    return Decoder(LayerLoader(open_gguf(path), torch.device("cpu"), torch.float32))
 
 
 def test_missing_unexpected_and_misshapen_tensors_are_told(path: Path) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.config import ModelConfig
-from core.model.architecture import FAMILIES
-from core.model.registry import _MODELS, load_model
+from core.model.registry import load_model
 from tests.core.model.tiny_model import TINY, TinyModel
 
 
@@ -25,8 +24,3 @@ def test_a_setting_out_of_bounds_is_told(tmp_path: Path, settings: dict[str, obj
     TinyModel(TINY).write_safetensors(tmp_path)
     with pytest.raises(ValueError, match=message):
         load_model(ModelConfig(path=tmp_path, **settings))
-
-
-def test_every_family_that_opens_has_a_model() -> None:
-    """No architecture is read for nothing."""
-    assert set(_MODELS) == set(FAMILIES)

@@ -1,93 +1,15 @@
-"""What a Hugging Face folder says about its model, and its tensors."""
+"""The tensors of a Hugging Face folder."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from core.model.architecture import Llama3Scaling, Rope
 from core.model.safetensors_source import open_safetensors
 from core.model.weight_source import ModelLoadError
-from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel
-
-COUNT = "must be an integer in .1, 2147483647."
-LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-
-
-@pytest.mark.parametrize("architecture", [TINY, TINY_QWEN2, replace(TINY, head_size=32)])
-def test_the_architecture_is_read(tmp_path: Path, architecture: Any) -> None:
-    """All of it, out of config.json."""
-    TinyModel(architecture).write_safetensors(tmp_path, head_dim=architecture.head_size)
-    assert open_safetensors(tmp_path).architecture == architecture
-
-
-@pytest.mark.parametrize(
-    ("config", "rope"),
-    [
-        ({}, Rope(1000.0)),
-        ({"rope_theta": None}, Rope(10_000.0)),
-        ({"rope_scaling": None}, Rope(1000.0)),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, Rope(1000.0, linear_factor=2.0)),
-        ({"rope_scaling": {"rope_type": "llama3", **LLAMA3}}, Rope(1000.0, llama3=Llama3Scaling(8.0, 1.0, 4.0, 32))),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, Rope(5.0)),
-    ],
-)
-def test_rotary_settings_are_read_in_every_spelling(tmp_path: Path, config: dict[str, Any], rope: Rope) -> None:
-    """Old, newer, and that of transformers 5."""
-    TinyModel(TINY).write_safetensors(tmp_path, **config)
-    assert open_safetensors(tmp_path).architecture.rope == rope
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"model_type": "mamba"}, "model_type must be one of llama, qwen2, got 'mamba'"),
-        ({"model_type": None}, "model_type must be one of llama, qwen2, got None"),
-        ({"hidden_size": "64"}, f"hidden_size {COUNT}, got '64'"),
-        ({"hidden_size": 64.5}, f"hidden_size {COUNT}, got 64.5"),
-        ({"vocab_size": True}, f"vocab_size {COUNT}, got True"),
-        ({"num_attention_heads": 0}, f"num_attention_heads {COUNT}, got 0"),
-        ({"num_attention_heads": 65}, f"head_dim {COUNT}, got 0"),
-        ({"num_hidden_layers": 10**400}, f"num_hidden_layers {COUNT}, got 1000"),
-        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
-        ({"rms_norm_eps": [1e-5]}, "rms_norm_eps must be a number > 0 and at most 1e.30, got .1e-05"),
-        ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a number > 0 and at most 1e.30, got nan"),
-        ({"rope_theta": 10**400}, "rope_theta must be a number > 0 and at most 1e.30, got 1000"),
-        ({"rope_scaling": "linear"}, "rope_scaling must be a JSON object, got 'linear'"),
-        ({"rope_parameters": [1]}, "rope_parameters must be a JSON object, got .1."),
-        ({"hidden_act": "gelu"}, "hidden_act must be one of silu, got 'gelu'"),
-        ({"use_sliding_window": True}, "use_sliding_window must be one of False, got True"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config must be one of None"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type must be one of default, linear, llama3, got 'yarn'"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
-    ],
-)
-def test_a_config_that_is_not_supported_is_told(tmp_path: Path, config: dict[str, Any], message: str) -> None:
-    """With the file, the key, the bound and the value."""
-    TinyModel(TINY).write_safetensors(tmp_path, **config)
-    with pytest.raises(ModelLoadError, match=rf"config\.json: {message}"):
-        open_safetensors(tmp_path)
-
-
-def test_a_config_without_a_model_type_is_told(tmp_path: Path) -> None:
-    """It is not taken for the first family."""
-    TinyModel(TINY).write_safetensors(tmp_path)
-    config = TinyModel(TINY).config()
-    del config["model_type"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelLoadError, match=r"config\.json: model_type must be one of llama, qwen2, got None"):
-        open_safetensors(tmp_path)
-
-
-def test_heads_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
-    """At the load, not at the first request."""
-    TinyModel(TINY).write_safetensors(tmp_path, num_key_value_heads=3)
-    with pytest.raises(ModelLoadError, match="4 attention heads cannot share 3 key-value heads evenly"):
-        open_safetensors(tmp_path)
+from tests.core.model.tiny_model import TINY, TinyModel
 
 
 @pytest.mark.parametrize(
@@ -117,6 +39,21 @@ def test_an_integer_tensor_is_told(tmp_path: Path) -> None:
     tiny.write_safetensors(tmp_path)
     save_file({"qweight": torch.zeros(4, dtype=torch.int32)}, tmp_path / "more.safetensors")
     with pytest.raises(ModelLoadError, match=r"more\.safetensors: tensor qweight has unsupported type I32"):
+        open_safetensors(tmp_path)
+
+
+def test_heads_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+    """At the load, not at the first request."""
+    TinyModel(TINY).write_safetensors(tmp_path, num_key_value_heads=3)
+    with pytest.raises(ModelLoadError, match="4 attention heads cannot share 3 key-value heads evenly"):
+        open_safetensors(tmp_path)
+
+
+@pytest.mark.parametrize(("key", "name"), [("attention_bias", "self_attn.q_proj"), ("mlp_bias", "mlp.gate_proj")])
+def test_biases_that_are_promised_but_not_stored_are_told(tmp_path: Path, key: str, name: str) -> None:
+    """As a head is."""
+    TinyModel(TINY).write_safetensors(tmp_path, **{key: True})
+    with pytest.raises(ModelLoadError, match=rf"tensor model\.layers\.0\.{name}\.bias is missing, and {key} is set"):
         open_safetensors(tmp_path)
 
 

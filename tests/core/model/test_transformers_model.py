@@ -106,7 +106,7 @@ def test_a_model_sleeps_and_wakes_up(tmp_path: Path) -> None:
 
 def test_one_process_computes_it(tmp_path: Path) -> None:
     """Ranks would each compute all of it."""
-    write_model(tmp_path, "phi3")
+    write_model(tmp_path, "olmo2")
     with pytest.raises(
         ValueError, match="tensor_parallel_size must be 1 for a family that transformers computes, got 2"
     ):

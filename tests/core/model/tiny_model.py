@@ -25,7 +25,8 @@ TINY = Architecture(
     head_size=16,
     norm_eps=1e-5,
     max_model_len=512,
-    rope=Rope(theta=1000.0),
+    ropes=(Rope(theta=1000.0),) * 3,
+    attention_scale=16**-0.5,
     windows=(None,) * 3,
 )
 TINY_QWEN2 = replace(TINY, family="qwen2")
@@ -74,7 +75,7 @@ class TinyModel:
             "num_key_value_heads": a.num_kv_heads,
             "rms_norm_eps": a.norm_eps,
             "max_position_embeddings": a.max_model_len,
-            "rope_theta": a.rope.theta,
+            "rope_theta": a.ropes[0].theta,
             "tie_word_embeddings": "lm_head.weight" not in self.weights,
         }
 
@@ -111,7 +112,7 @@ class TinyModel:
         writer.add_head_count(a.num_heads)
         writer.add_head_count_kv(a.num_kv_heads)
         writer.add_layer_norm_rms_eps(a.norm_eps)
-        writer.add_rope_freq_base(a.rope.theta)
+        writer.add_rope_freq_base(a.ropes[0].theta)
         writer.add_token_list([f"token {i}" for i in range(a.vocab_size)])
         for key, value in metadata.items():
             kind = gguf.GGUFValueType.get_type(value)
@@ -131,7 +132,7 @@ class TinyModel:
         """float64 [tokens, vocab_size] of one dense causal pass."""
         a, w = self.architecture, {name: weight.double() for name, weight in self.weights.items()}
         hidden = w["model.embed_tokens.weight"][token_ids]
-        frequencies = rope_frequencies(a.rope, a.head_size, factors).double()
+        frequencies = rope_frequencies(a.ropes[0], a.head_size, factors).double()
         for layer in range(a.num_layers):
             prefix = f"model.layers.{layer}"
             hidden = hidden + self._attention(w, prefix, hidden, frequencies)

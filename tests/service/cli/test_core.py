@@ -39,13 +39,6 @@ def test_flags_reach_the_core(smollm2_files: ModelFiles) -> None:
     assert "'many' is not a valid integer" in result.stderr
 
 
-def test_model_that_the_core_does_not_run() -> None:
-    """It is refused before anything is downloaded."""
-    result = run("gemma3-270m", "--headless")
-    assert result.returncode == 1
-    assert "does not run its architecture (gemma3)" in result.stderr
-
-
 def test_file_speaks_to_the_core(smollm2_files: ModelFiles, tmp_path: Path) -> None:
     """Its keys are defaults: the environment and the flags come before them. MODEL may stand there, too."""
     config = tmp_path / "config.yaml"

@@ -37,15 +37,6 @@ def test_core_command() -> None:
     )
 
 
-def test_known_model_that_the_core_does_not_run() -> None:
-    """It is refused before anything is downloaded."""
-    result = CliRunner().invoke(serve, ["gemma3-270m"])
-    assert result.exit_code == 1
-    assert result.output == (
-        "Error: gemma3-270m: this version's core does not run its architecture (gemma3) yet; it runs llama, qwen2\n"
-    )
-
-
 def test_model_that_is_not_there() -> None:
     """A wrong path is named, with what else could be given, and the exit code is not 0."""
     result = CliRunner().invoke(serve, ["/no/such/model"])

@@ -2,8 +2,7 @@
 
 import re
 
-from core.model.architecture import FAMILIES
-from service.models.catalog import CORE_ARCHITECTURES, KNOWN_MODELS, KnownModel
+from service.models.catalog import KNOWN_MODELS, KnownModel
 
 
 def test_every_model_is_pinned_to_versions_and_checksums() -> None:
@@ -18,8 +17,3 @@ def test_every_model_is_pinned_to_versions_and_checksums() -> None:
         if isinstance(model, KnownModel):
             assert model.file_name.endswith(".gguf")
             assert 0.5 * model.size_bytes < model.download_bytes < model.size_bytes
-
-
-def test_what_the_core_runs_is_what_it_says() -> None:
-    """The catalog's list is the core's own, which may not be imported there."""
-    assert CORE_ARCHITECTURES == FAMILIES

