@@ -66,6 +66,7 @@ class MultiProcessExecutor:
 
         Raises ValueError for what is wrong with settings or files, RankLostError if a rank does not survive.
         """
+        _check_device(config, hosts)
         self._encoder = Encoder()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -183,7 +184,6 @@ class MultiProcessExecutor:
         self, config: ModelConfig, hosts: Hosts, profile_dir: Path | None, max_lora_rank: int | None
     ) -> Iterator[orders.Load]:
         """The first order of each rank: settings are the core's on all hosts, but for the path."""
-        _check_device(config, hosts)
         settings = msgspec.to_builtins(dataclasses.replace(config, path=Path()), enc_hook=str)
         per_host = len(hosts.ranks_here)
         for rank in range(hosts.tensor_parallel_size):

@@ -11,6 +11,7 @@ that could not carry out a step says so and waits: the others may hang in a coll
 """
 
 import functools
+import gc
 import logging
 import os
 import queue
@@ -102,6 +103,8 @@ class RankProcess:
             self._fail(envelope, error)
             signal.pause()
             raise
+        gc.collect()
+        gc.freeze()  # What was loaded lives as long as the process.
         self._answer(envelope, None)
         return worker
 

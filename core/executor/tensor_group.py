@@ -35,6 +35,8 @@ class DistributedTensorGroup:
                 self._store, _NAME, rank, meeting.size, COLLECTIVE_TIMEOUT_S, own_host or meeting.host
             )
 
+        self.all_reduce(torch.zeros(1, device=device))  # That they cannot reach each other shows now.
+
     def all_reduce(self, tensor: Tensor) -> None:
         self._group.allreduce([tensor]).wait()
 

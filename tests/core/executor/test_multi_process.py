@@ -8,14 +8,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from core.config import ModelConfig
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_embed
 from core.executor.interface import MEMORY_PARTS, CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
 from core.executor.multi_process import MultiProcessExecutor, RankLostError
+from core.hosts import Hosts
 from core.prompt_embeds import PromptEmbeds
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
@@ -157,6 +160,8 @@ def test_a_rank_that_is_killed_takes_the_step_and_the_others_along() -> None:
     """The step that hangs for it ends with an exception that says which rank, and how it died."""
     watch = Watch(fake_ranks("hangs-in-steps"))
     step = watch.executor.execute_model(prefill("a"))
+    with pytest.raises(TimeoutError, match=r"2 of 2 ranks have not answered in 0\.01 s"):
+        watch.executor.collective_rpc("check_health", 0.01, [], {})
     os.kill(watch.executor.pids[1], signal.SIGKILL)
     assert str(step.exception(PATIENCE_S)) == "rank 1 is gone: signal 9 (Killed)"
     watch.wait()
@@ -176,6 +181,20 @@ def test_a_rank_that_dies_while_nothing_runs() -> None:
     os.kill(executor.pids[0], signal.SIGKILL)
     Watch(executor).wait()
     Watch(executor).wait()
+
+
+@pytest.mark.parametrize(
+    ("device", "num_cores", "error"),
+    [
+        ("cuda:1", 1, "device must be cpu or cuda with tensor_parallel_size 2: every rank has a GPU of its own"),
+        ("cuda", 2, "2 cores on a host with tensor_parallel_size 2 would share its GPUs"),
+    ],
+)
+def test_gpus_that_ranks_would_share_are_refused(device: str, num_cores: int, error: str) -> None:
+    """Before anything is started."""
+    config = ModelConfig(Path("whole"), device=device, num_cores_here=num_cores)
+    with pytest.raises(ValueError, match=error):
+        MultiProcessExecutor(config, Hosts(2), module="no.such.module")
 
 
 def test_a_rank_that_cannot_load() -> None:
