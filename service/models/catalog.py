@@ -1,6 +1,7 @@
 """The models that have a name here: which wheels hold them, and what must come out."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -15,13 +16,17 @@ class Wheel:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A GGUF file: the members of ``wheels`` joined."""
+    """A GGUF file: the members of ``wheels`` joined.
+
+    ``sampling``: what its authors recommend, by the names of generation_config.json, where the file does not say.
+    """
 
     name: str
     file_name: str
     size_bytes: int
     sha256: str
     wheels: tuple[Wheel, ...]
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def download_bytes(self) -> int:
@@ -69,6 +74,8 @@ _ALL: tuple[KnownModel | KnownFolder, ...] = (
                 92_871_040,
             ),
         ),
+        # Of the model's card. At temperature 1 a model this small rambles.
+        sampling={"temperature": 0.2, "top_p": 0.9},
     ),
     KnownModel(
         name="gemma3-270m",

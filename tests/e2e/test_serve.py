@@ -145,7 +145,7 @@ def test_a_wrong_option_is_refused_by_its_name(client: Client, field: str, optio
 
 def test_a_request_that_rules_out_every_token_is_refused_with_the_cause(client: Client) -> None:
     """Which shows in the core alone, when it comes to choose; no token is sent that the client did not allow."""
-    with pytest.raises(InvalidRequestError, match="no token is possible: allowed_token_ids, bad words and min_tokens"):
+    with pytest.raises(InvalidRequestError, match="no token is possible: allowed_token_ids, bad words, min_tokens"):
         client.generate(PROMPT, allowed_token_ids=[2], min_tokens=2, max_tokens=4)
     assert client.generate(PROMPT, **GREEDY).text
 

@@ -13,9 +13,9 @@ from tests.service.fake_core import READY
 
 
 def test_smollm2_is_known(smollm2: ServedModel) -> None:
-    """Name, vocabulary and end of sequence, out of the GGUF."""
+    """Name, vocabulary and end of sequence, out of the GGUF; what its authors recommend."""
     assert (smollm2.name, smollm2.vocab_size, smollm2.max_model_len) == ("smollm2-135m", 49_152, 8192)
-    assert smollm2.generation_config == GenerationConfig(eos_token_ids=(2,))
+    assert smollm2.generation_config == GenerationConfig(temperature=0.2, top_p=0.9, eos_token_ids=(2,))
     assert smollm2.tokenizer.eos_token_id == 2
 
 

@@ -84,6 +84,14 @@ def test_all_ends_of_sequence_and_recommended_sampling_are_declared(tmp_path: Pa
     assert files["config.json"]["eos_token_id"] == 1
 
 
+def test_what_is_known_of_a_model_stands_where_its_file_says_nothing(tmp_path: Path) -> None:
+    """The file's own recommendation goes first."""
+    gguf = write_gguf(tmp_path / "a.gguf", general__sampling__temp=0.5, **byte_level_metadata())
+    write_gguf_folder(gguf, tmp_path, {"temperature": 0.2, "top_p": 0.9})
+    written = json.loads((tmp_path / "generation_config.json").read_text())
+    assert (written["temperature"], written["top_p"]) == (0.5, 0.9)
+
+
 def test_missing_metadata_is_named(tmp_path: Path) -> None:
     """A byte-level vocabulary without merges."""
     metadata = byte_level_metadata()

@@ -1,6 +1,7 @@
 """service.models.pull: the model is there complete, or not at all."""
 
 import fcntl
+import json
 import multiprocessing
 import os
 import signal
@@ -52,6 +53,12 @@ def test_pulled_folder_is_complete(tiny: KnownModel, tmp_path: Path) -> None:
     last = watcher.reports[-2]
     assert last == Progress("unpacking tiny", tiny.size_bytes, tiny.size_bytes)
     assert watcher.heard("downloading tiny")
+
+
+def test_what_is_recommended_for_the_model_is_in_the_folder(tiny: KnownModel, tmp_path: Path) -> None:
+    """So that our gateway and genuine front ends sample alike what a client leaves open."""
+    folder = pull(replace(tiny, sampling={"temperature": 0.2}), tmp_path, _Watcher())
+    assert json.loads((folder / "generation_config.json").read_text())["temperature"] == 0.2
 
 
 def test_second_pull_does_nothing(tiny: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
