@@ -117,3 +117,33 @@ def _read_until(terminal: int, text: str) -> None:
     seen = ""
     while text not in seen:
         seen += os.read(terminal, 1).decode(errors="replace")
+
+
+def test_generate_sends_a_form(server: FakeServer, tmp_path: Path) -> None:
+    """Schemas and grammars from files, the rest as it stands; one form at a time."""
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.ebnf"
+    schema.write_text('{"type": "object"}')
+    grammar.write_text('root ::= "a"')
+    forms = [
+        ("--json-schema", str(schema)),
+        ("--grammar", str(grammar)),
+        ("--regex", "a+"),
+        ("--choice", "yes", "--choice", "no"),
+        ("--json-object",),
+    ]
+    for flags in forms:
+        assert _run(server, "generate", "hello", *flags).returncode == 0
+    params = [request.sampling_params for request in server.service.requests]
+    assert [each.WhichOneof("structured_output") for each in params] == [
+        "json_schema",
+        "grammar",
+        "regex",
+        "choice",
+        "json_object",
+    ]
+    assert params[0].json_schema == '{"type": "object"}'
+    assert params[1].grammar == 'root ::= "a"'
+    assert list(params[3].choice.choices) == ["yes", "no"]
+    both = _run(server, "generate", "hello", "--regex", "a+", "--json-object")
+    assert both.returncode == 2
+    assert "--regex and --json-object exclude each other" in both.stderr

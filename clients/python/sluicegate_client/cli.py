@@ -1,9 +1,10 @@
 """The commands `sluicegate generate` and `sluicegate chat`."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -45,6 +46,34 @@ _OPTIONS = [
 ]
 
 
+_FORM_OPTIONS = [
+    click.option("--json-schema", type=click.File(), metavar="FILE", help="Answer in JSON that satisfies this schema."),
+    click.option("--regex", metavar="PATTERN", help="Answer with what this regular expression matches."),
+    click.option("--choice", multiple=True, metavar="TEXT", help="Answer with one of these; may be repeated."),
+    click.option("--grammar", type=click.File(), metavar="FILE", help="Answer with a sentence of this EBNF grammar."),
+    click.option("--json-object", is_flag=True, help="Answer with any JSON object."),
+    click.option("--structural-tag", type=click.File(), metavar="FILE", help="Answer as this structural tag says."),
+]
+
+
+def _form_options(command: _Command) -> _Command:
+    """Add the options of structured output to a command, which gets the one that was given as ``form``."""
+
+    @functools.wraps(command)
+    def with_form(**options: Any) -> Any:
+        names = ("json_schema", "regex", "choice", "grammar", "json_object", "structural_tag")
+        given = {name: value for name in names if (value := options.pop(name))}
+        if len(given) > 1:
+            flags = " and ".join("--" + name.replace("_", "-") for name in given)
+            raise click.UsageError(f"{flags} exclude each other")
+        form = {name: value.read() if hasattr(value, "read") else value for name, value in given.items()}
+        return command(form=form, **options)
+
+    for option in reversed(_FORM_OPTIONS):
+        with_form = option(with_form)
+    return cast(_Command, with_form)
+
+
 def _request_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -53,14 +82,16 @@ def _request_options(command: _Command) -> _Command:
 
 @click.command()
 @click.argument("prompt")
+@_form_options
 @click.option("--chat", is_flag=True, help="Send the prompt as a chat message; implied by --system.")
 @_request_options
-def generate(prompt: str, chat: bool, system: str | None, address: str, **options: Any) -> None:
+def generate(prompt: str, chat: bool, system: str | None, address: str, form: dict[str, Any], **options: Any) -> None:
     """Continue PROMPT (- reads it from standard input), streaming to the terminal.
 
     The text goes to standard output; usage, time to first token (TTFT) and tokens/s after it to standard error. Exit
     code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
     """
+    options |= form
     text = sys.stdin.read() if prompt == "-" else prompt
     if chat or system is not None:
         turns = [("system", system), ("user", text)]
