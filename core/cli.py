@@ -300,9 +300,7 @@ def _computed_by(num_ranks: int) -> str:
 
 def _log_sizes(sizes: EngineReadyResponse, device: str, caches_prefixes: bool) -> None:
     logger.info(
-        "the engine: %d blocks of %d tokens, %d tokens in all, prefix caching %s; %s on %s, %s; "
-        "max_model_len %d, max_num_seqs %s, max_num_batched_tokens %s",
-        *(sizes.num_gpu_blocks, sizes.block_size, sizes.num_gpu_blocks * sizes.block_size),
+        "the engine: prefix caching %s; %s on %s, %s; max_model_len %d, max_num_seqs %s, max_num_batched_tokens %s",
         *("on" if caches_prefixes else "off", sizes.dtype, device, _computed_by(sizes.world_size)),
         *(sizes.max_model_len, sizes.max_num_seqs, sizes.max_num_batched_tokens),
     )

@@ -65,7 +65,7 @@ class EngineCore:
             KVGroup(index, window, cache_config.block_size, num_batches * scheduler_config.max_num_batched_tokens)
             for index, window in enumerate(executor.model_info.kv_windows)
         ]
-        size = _size_kv_cache(executor, cache_config, groups, scheduler_config.max_num_seqs, max_model_len)
+        size = _size_kv_cache(executor, cache_config, groups, scheduler_config, max_model_len)
         executor.initialize_kv_cache(size.num_blocks, cache_config.block_size)
         self._executor = executor
         self._seed = seed
@@ -189,13 +189,23 @@ class EngineCore:
 
 
 def _size_kv_cache(
-    executor: Executor, config: CacheConfig, groups: Sequence[KVGroup], max_num_seqs: int, max_model_len: int
+    executor: Executor, config: CacheConfig, groups: Sequence[KVGroup], scheduler: SchedulerConfig, max_model_len: int
 ) -> KVCacheSize:
-    available = config.kv_cache_memory_bytes
-    if available is None:
-        available = executor.available_kv_cache_bytes()
+    """Raises ValueError if the memory is too little, or not there."""
+    num_logits = min(
+        scheduler.max_num_seqs * (1 + scheduler.speculation.num_speculative_tokens), scheduler.max_num_batched_tokens
+    )
+    left = executor.memory_left(scheduler.max_num_batched_tokens, num_logits)
+    num_bytes = left.kv_cache_bytes if config.kv_cache_memory_bytes is None else config.kv_cache_memory_bytes
     block_bytes = config.block_size * executor.model_info.kv_bytes_per_token
-    size = KVCacheSize(available, block_bytes, groups, max_num_seqs, max_model_len)
+    size = KVCacheSize(num_bytes, block_bytes, groups, scheduler.max_num_seqs, max_model_len)
+    if size.num_bytes > left.most_bytes:
+        raise ValueError(f"kv_cache_memory must be at most {left.most_bytes} bytes ({left}), got {size.num_bytes}")
+    logger.info(
+        "the KV cache: %d blocks of %d tokens, %d tokens in all, %d MiB of %s, groups of layers: %d; memory: %s",
+        *(size.num_blocks, config.block_size, size.num_tokens, size.num_bytes >> 20),
+        *(executor.model_info.dtype, len(groups), left),
+    )
     if (longest := size.max_request_tokens) < max_model_len:
         logger.warning("the KV cache holds %d tokens: no request reaches max_model_len %d", longest, max_model_len)
     return size

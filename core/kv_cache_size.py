@@ -4,13 +4,10 @@ With one group of layers a token takes its part of one block. Where some have a 
 blocks for each token than a short one, so that tokens are counted for requests of the greatest length.
 """
 
-import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 
 from core.kv_group import KVGroup
-
-logger = logging.getLogger(__name__)
 
 
 class KVCacheSize:
@@ -24,11 +21,16 @@ class KVCacheSize:
     ) -> None:
         self._groups = groups
         self._max_model_len = max_model_len
+        self._block_bytes = block_bytes
         self._num_per_longest = self._count(max_model_len)
         self.num_blocks = min(available_bytes // block_bytes, max_num_seqs * self._num_per_longest + 1)
         if self.num_blocks < 1 + len(groups):
             need = f"at least {1 + len(groups)} blocks of {block_bytes} bytes ({(1 + len(groups)) * block_bytes} bytes)"
             raise ValueError(f"kv_cache_memory: the KV cache needs {need}, got {available_bytes}")
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_blocks * self._block_bytes
 
     @property
     def num_tokens(self) -> int:

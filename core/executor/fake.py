@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from core.executor.fake_loras import FakeLoras
 from core.executor.fake_request import FakeExecutorError, FakeRequest, hash_prefix, make_logprobs
 from core.executor.interface import MEMORY_PARTS, GrammarBitmask, ModelInfo, ModelRunnerOutput, SchedulerOutput
+from core.executor.memory_left import MemoryLeft
 from core.executor.worker_calls import call_worker
 
 FAKE_MODEL = ModelInfo(max_model_len=2048, vocab_size=1000, dtype="float32", kv_bytes_per_token=8, hidden_size=4)
@@ -91,8 +92,9 @@ class FakeExecutor:
         """Steps that were started and have not run yet."""
         return len(self._queued)
 
-    def available_kv_cache_bytes(self) -> int:
-        return self._kv_cache_bytes
+    def memory_left(self, num_tokens: int, num_logits: int) -> MemoryLeft:  # noqa: ARG002
+        """Twice what the KV cache gets if nobody says its size; steps take nothing."""
+        return MemoryLeft(2 * self._kv_cache_bytes, 1, weight_bytes=0, step_bytes=0, num_layers=2)
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         self._block_size = block_size

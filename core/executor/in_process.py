@@ -16,22 +16,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from core.config import ModelConfig
 from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, SchedulerOutput
+from core.executor.memory_left import MemoryLeft
 from core.executor.profiler import Profiler
 from core.executor.worker_calls import call_worker
 from core.model.device import free_memory_bytes, give_back_memory
+from core.model.host import own_memory_bytes
 from core.model.kv_layout import KVLayout
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
+from core.model.step_memory import largest_step_bytes, weight_bytes_to_come
 from core.model.tensor_group import TensorGroup
 from core.model.threads import use_available_cpus
 
 logger = logging.getLogger(__name__)
-
-_MAX_KV_CACHE_BYTES = 4 << 30
 
 
 class InProcessExecutor:
@@ -92,13 +95,18 @@ class InProcessExecutor:
             return frozenset()
         return frozenset(part for part, num_bytes in self._runner.memory_bytes.items() if num_bytes == 0)
 
-    def available_kv_cache_bytes(self) -> int:
-        """This executor's part: on a GPU of most of what is left there; else of half of what the machine has left.
-
-        Without a GPU at most 4 GiB.
-        """
-        free = free_memory_bytes(self._device) // self._num_sharing
-        return free * 9 // 10 if self._device.type == "cuda" else min(free // 2, _MAX_KV_CACHE_BYTES)
+    def memory_left(self, num_tokens: int, num_logits: int) -> MemoryLeft:
+        model, on_gpu = self._running.model, self._device.type == "cuda"
+        shape, element_bytes = model.architecture, model.dtype.itemsize
+        is_packed = model.dtype == torch.float32 and not on_gpu
+        return MemoryLeft.of(
+            on_gpu,
+            free_memory_bytes(self._device),
+            self._num_sharing,
+            0 if on_gpu else weight_bytes_to_come(model.num_weight_bytes, own_memory_bytes(), is_packed),
+            largest_step_bytes(shape, num_tokens, num_logits, element_bytes),
+            KVLayout(shape.windows, shape.max_model_len).group_size,
+        )
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         needed, free = num_blocks * block_size * self._model_info.kv_bytes_per_token, free_memory_bytes(self._device)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from core.executor.memory_left import MemoryLeft
 from core.prompt_embeds import PromptEmbeds
 from core.wire.messages import LogprobsLists, LogprobsTensors
 from core.wire.sampling_params import SamplingParams
@@ -120,8 +121,8 @@ class Executor(Protocol):
         """How many steps it takes at once, at least 1: those behind the one that runs wait for their turn."""
         ...
 
-    def available_kv_cache_bytes(self) -> int:
-        """Memory that the KV cache may take now that the model is loaded, in bytes."""
+    def memory_left(self, num_tokens: int, num_logits: int) -> MemoryLeft:
+        """For the KV cache, beside the loaded model and a step of so many tokens and rows of logits."""
         ...
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:

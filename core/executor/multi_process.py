@@ -31,6 +31,7 @@ from core.config import ModelConfig
 from core.executor import orders
 from core.executor.channel import as_connection, listen
 from core.executor.interface import ModelInfo, ModelRunnerOutput, SchedulerOutput
+from core.executor.memory_left import MemoryLeft
 from core.executor.rank_children import RANK_MODULE, RankChildren
 from core.executor.rank_link import RankLink, gather
 from core.executor.remote_ranks import accept_ranks
@@ -101,11 +102,12 @@ class MultiProcessExecutor:
     def asleep_parts(self) -> frozenset[str]:
         return self._asleep
 
-    def available_kv_cache_bytes(self) -> int:
-        """Of one rank: so many that each has room for the same tokens."""
-        available: list[int] = self._ask(orders.AvailableKVCacheBytes())
-        num_tokens = min(a // b for a, b in zip(available, self._kv_bytes_per_token, strict=True))
-        return num_tokens * self._model_info.kv_bytes_per_token
+    def memory_left(self, num_tokens: int, num_logits: int) -> MemoryLeft:
+        """Of the rank that has room for the fewest tokens."""
+        answers = self._ask(orders.FindMemoryLeft(num_tokens, num_logits))
+        left = [msgspec.convert(answer, MemoryLeft) for answer in answers]
+        by_rank = zip(left, self._kv_bytes_per_token, strict=True)
+        return min(by_rank, key=lambda rank: rank[0].kv_cache_bytes // rank[1])[0]
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         self._ask(orders.InitializeKVCache(num_blocks, block_size))

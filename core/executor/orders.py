@@ -54,9 +54,14 @@ class Describe(Order):
         return worker.model_info
 
 
-class AvailableKVCacheBytes(Order):
+class FindMemoryLeft(Order):
+    """Its MemoryLeft."""
+
+    num_tokens: int
+    num_logits: int
+
     def carry_out(self, worker: Executor) -> Any:
-        return worker.available_kv_cache_bytes()
+        return worker.memory_left(self.num_tokens, self.num_logits)
 
 
 class InitializeKVCache(Order):
@@ -137,7 +142,7 @@ class Shutdown(Order):
 AnyOrder = (
     Load
     | Describe
-    | AvailableKVCacheBytes
+    | FindMemoryLeft
     | InitializeKVCache
     | Execute
     | LoadLora

@@ -4,11 +4,13 @@ import contextlib
 import ctypes
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def available_cpus(cgroup: Path = _CGROUP) -> int:
@@ -20,13 +22,38 @@ def available_cpus(cgroup: Path = _CGROUP) -> int:
     return max(cpus, 1)
 
 
-def available_memory_bytes(cgroup: Path = _CGROUP) -> int:
-    """Memory that can be taken without swapping and within the cgroup's limit."""
-    available = psutil.virtual_memory().available
-    limit, used = _read(cgroup / "memory.max"), _read(cgroup / "memory.current")
-    if limit.isdigit() and used.isdigit():
-        available = min(available, max(int(limit) - int(used), 0))
-    return available
+def available_memory_bytes(cgroup: Path = _CGROUP, own_cgroup: Path = _OWN_CGROUP) -> int:
+    """Memory that can be taken without swapping and within the limits of the process's cgroups.
+
+    What a cgroup has read from files counts as free: the kernel lets go of it first.
+    """
+    available: float = psutil.virtual_memory().available
+    for folder in _memory_cgroups(cgroup, own_cgroup):
+        current = _number(folder / "memory.current")
+        used = current - _cached_file_bytes(folder) if current < math.inf else 0.0
+        for limit in (_number(folder / "memory.max"), _number(folder / "memory.high")):
+            available = min(available, max(limit - used, 0))
+    return int(available)
+
+
+def own_memory_bytes() -> int:
+    """Memory that is this process's own, not a file's."""
+    memory = psutil.Process().memory_info()
+    return memory.rss - memory.shared
+
+
+def _memory_cgroups(root: Path, own_cgroup: Path) -> Iterator[Path]:
+    """From the root that a container sees, or the system's, down to the process's own: each may have a limit."""
+    own = next((line[3:] for line in _read(own_cgroup).splitlines() if line.startswith("0::")), "/")
+    yield root
+    for part in Path(own).parts[1:]:
+        root /= part
+        yield root
+
+
+def _cached_file_bytes(folder: Path) -> float:
+    words = _read(folder / "memory.stat").split()
+    return float(words[words.index("inactive_file") + 1]) if "inactive_file" in words else 0.0
 
 
 def trim_heap() -> None:
@@ -41,3 +68,9 @@ def _read(path: Path) -> str:
         return path.read_text().strip() or "max"
     except OSError:
         return "max"
+
+
+def _number(path: Path) -> float:
+    """Infinite where there is no limit."""
+    text = _read(path)
+    return float(text) if text.isdigit() else math.inf

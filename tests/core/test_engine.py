@@ -263,7 +263,7 @@ def test_the_ready_response_gives_the_sizes() -> None:
     assert (ready.max_num_seqs, ready.max_num_batched_tokens, ready.enable_sleep_mode) == (8, 64, True)
 
 
-def build(memory: int | None, available: int = 0, max_num_seqs: int = 2, max_model_len: int = 64) -> int:
+def build(memory: int | None, available: int = 1 << 20, max_num_seqs: int = 2, max_model_len: int = 64) -> int:
     """The number of blocks of an engine with this memory, 8 bytes per token and 4 tokens per block."""
     engine = EngineCore(
         FakeExecutor(kv_cache_bytes=available),
@@ -285,6 +285,20 @@ def test_memory_for_less_than_two_blocks_is_refused_with_the_numbers() -> None:
     """The null block and one more is the least."""
     with pytest.raises(ValueError, match=r"at least 2 blocks of 32 bytes \(64 bytes\), got 63"):
         build(memory=63)
+
+
+def test_memory_that_is_not_there_is_refused_with_the_numbers() -> None:
+    """Before it is taken: the system would promise it, and kill who uses it."""
+    with pytest.raises(ValueError, match=r"kv_cache_memory must be at most 640 bytes \(0 MiB free, .*\), got 1056"):
+        build(memory=1 << 60, available=320)
+
+
+def test_the_size_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Blocks, tokens, bytes, dtype, and what they were computed from."""
+    with caplog.at_level(logging.INFO):
+        build(memory=None, available=20 * 32)
+    sizes = "the KV cache: 20 blocks of 4 tokens, 80 tokens in all, 0 MiB of float32, groups of layers: 1"
+    assert f"{sizes}; memory: 0 MiB free" in caplog.text
 
 
 def test_a_context_that_does_not_fit_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,7 +32,10 @@ def prefill(request_id: str) -> SchedulerOutput:
 def test_it_describes_the_model(executor: InProcessExecutor) -> None:
     """With the model's own limits, and the bytes of keys and values of three layers, two heads of 16 floats."""
     assert executor.model_info == ModelInfo(512, 160, "float32", 2 * 3 * 2 * 16 * 4, 64)
-    assert 0 < executor.available_kv_cache_bytes() <= 4 << 30
+    left = executor.memory_left(512, 64)
+    assert 0 < left.kv_cache_bytes <= 4 << 30
+    assert left.num_layers == 3
+    assert left.step_bytes > 64 * 160 * 4
 
 
 def test_steps_run_in_the_order_in_which_they_were_started(executor: InProcessExecutor) -> None:

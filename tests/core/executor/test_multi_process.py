@@ -104,7 +104,7 @@ def test_steps_are_those_of_one_rank(executor: MultiProcessExecutor) -> None:
 def test_the_poorest_rank_counts(executor: MultiProcessExecutor) -> None:
     """Rank 0 has 1000 bytes for its KV cache, rank 1 has 2000."""
     assert executor.model_info == FAKE_MODEL
-    assert executor.available_kv_cache_bytes() == 1000
+    assert executor.memory_left(512, 64).kv_cache_bytes == 1000
 
 
 def test_all_ranks_answer(executor: MultiProcessExecutor) -> None:
