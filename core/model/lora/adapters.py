@@ -35,6 +35,11 @@ class Adapters:
         """Modules of the model that can be adapted."""
         return len(self._layers)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """[out_size, in_size] of those modules, by name."""
+        return {name: layer.shape_of(name) for name, layer in self._layers.items()}
+
     def adapt(
         self, base: Linear, parts: Mapping[str, int], in_size: int, device: torch.device, dtype: torch.dtype
     ) -> Linear:
