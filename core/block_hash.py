@@ -17,6 +17,11 @@ HASH_BYTES = 16
 SEED_BYTES = 32
 
 
+def seed_from(text: str | None) -> bytes | None:
+    """A seed that is the same wherever ``text`` is. None, for a random one, where that is Python's word for it."""
+    return None if text in (None, "", "random") else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
 class BlockHasher:
     """Hashes full blocks of ``block_size`` tokens. Holds no changing state: any thread may use it.
 

@@ -121,6 +121,12 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     help="Whether prompts that begin alike share their blocks.",
 )
 @option(
+    "--prefix-hash-seed",
+    metavar="TEXT",
+    envvar=["SLUICEGATE_PREFIX_HASH_SEED", "PYTHONHASHSEED"],
+    help="Cores of one seed publish the same hashes for the same blocks. Default: random.",
+)
+@option(
     "--dtype", default=ModelConfig.dtype, metavar="NAME", help="Of the computation: auto, float32, bfloat16, float16."
 )
 @option(
@@ -177,6 +183,7 @@ def command(
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,
+    prefix_hash_seed: str | None,
     dtype: str,
     quantization: str,
     device: str,
@@ -197,7 +204,7 @@ def command(
     if hosts.only_runs_ranks:
         exit_at_once(run_ranks(model, hosts, process.shutdown_timeout_s))
     try:
-        cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching)
+        cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching, prefix_hash_seed)
         speculation = SpeculationConfig(num_speculative_tokens, prompt_lookup_max, prompt_lookup_min)
         scheduler = SchedulerConfig(
             max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy, speculation

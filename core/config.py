@@ -44,11 +44,15 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """``kv_cache_memory_bytes`` None = what the executor says is available."""
+    """``kv_cache_memory_bytes`` None = what the executor says is available.
+
+    Cores of one ``hash_seed`` have the same hashes for the same blocks; None = nobody else has them.
+    """
 
     block_size: int = 16
     kv_cache_memory_bytes: int | None = None
     enable_prefix_caching: bool = True
+    hash_seed: str | None = None
 
     def __post_init__(self) -> None:
         if self.block_size < 1:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.batch_queue import BatchQueue
-from core.block_hash import BlockHasher
+from core.block_hash import BlockHasher, seed_from
 from core.config import CacheConfig, LoraConfig, SchedulerConfig
 from core.data_parallel.engine_part import LockstepPart
 from core.executor.interface import Executor
@@ -69,7 +69,7 @@ class EngineCore:
         executor.initialize_kv_cache(size.num_blocks, cache_config.block_size)
         self._executor = executor
         self._seed = seed
-        self._hasher = BlockHasher(cache_config.block_size) if cache_config.enable_prefix_caching else None
+        self._hasher = _make_hasher(cache_config) if cache_config.enable_prefix_caching else None
         vocab_size = executor.model_info.vocab_size
         self._limits = RequestLimits(
             *(max_model_len, vocab_size, size.max_request_tokens, executor.model_info.hidden_size),
@@ -186,6 +186,10 @@ class EngineCore:
         while not self.aborts_queue.empty():
             request_ids += self.aborts_queue.get_nowait()
         return request_ids
+
+
+def _make_hasher(config: CacheConfig) -> BlockHasher:
+    return BlockHasher(config.block_size, seed_from(config.hash_seed))
 
 
 def _size_kv_cache(

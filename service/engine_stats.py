@@ -4,7 +4,7 @@ import logging
 import math
 from dataclasses import dataclass, field
 
-from core.wire.messages import EngineCoreOutputs, EventType, SchedulerStats
+from core.wire.messages import EngineCoreOutputs, EventType, PrefixCacheStats, SchedulerStats
 from service.draft_totals import DraftTotals
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ class EngineStats:
     num_preemptions: int = 0
     num_prefix_cache_queries: int = 0
     num_prefix_cache_hits: int = 0
+    num_preempted_queries: int = 0
+    num_preempted_hits: int = 0
+    num_prefix_cache_resets: int = 0
     drafts: DraftTotals = field(default_factory=DraftTotals)
     has_been_senseless: bool = False
 
@@ -47,13 +50,19 @@ class EngineStats:
         if (scheduler := outputs.scheduler_stats) is not None:
             self._make_sensible(scheduler)
             self.scheduler = scheduler
-            self.num_prefix_cache_queries += scheduler.prefix_cache_stats.queries
-            self.num_prefix_cache_hits += scheduler.prefix_cache_stats.hits
+            self._count_lookups(scheduler.prefix_cache_stats)
             if scheduler.spec_decoding_stats is not None:
                 self.drafts.add(scheduler.spec_decoding_stats)
         for output in outputs.outputs:
             if output.events:
                 self.num_preemptions += sum(event.type is EventType.PREEMPTED for event in output.events)
+
+    def _count_lookups(self, step: PrefixCacheStats) -> None:
+        self.num_prefix_cache_queries += step.queries
+        self.num_prefix_cache_hits += step.hits
+        self.num_preempted_queries += step.preempted_queries
+        self.num_preempted_hits += step.preempted_hits
+        self.num_prefix_cache_resets += step.reset
 
     def _make_sensible(self, scheduler: SchedulerStats) -> None:
         """In place. What was not is logged once."""

@@ -50,6 +50,16 @@ _COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
     ("spec_decode_num_accepted_tokens", "That were right.", lambda engine: engine.stats.drafts.num_accepted_tokens),
     ("corrupted_requests", "Requests with NaN in their logits.", lambda engine: engine.requests.num_corrupted),
 ]
+_OWN_COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
+    (
+        "prefix_cache_preempted_queries",
+        "Tokens looked for by requests that had lost their blocks: not in vllm:prefix_cache_queries.",
+        lambda engine: engine.stats.num_preempted_queries,
+    ),
+    ("prefix_cache_preempted_hits", "Of those, found.", lambda engine: engine.stats.num_preempted_hits),
+    ("prefix_cache_resets", "Times that it was emptied.", lambda engine: engine.stats.num_prefix_cache_resets),
+]
+"""What vLLM's statistics have and its metrics do not."""
 _LABELLED_COUNTERS: list[tuple[str, str, str, _Labelled]] = [
     ("prompt_tokens_by_source", "Prompt tokens processed.", "source", lambda engine: _tokens_by_source(engine)),
     (
@@ -99,11 +109,12 @@ def _plain(engines: _Engines) -> Iterator[Metric]:
         for labels, engine in engines.items():
             gauge.add_metric(labels, value_of(engine))
         yield gauge
-    for name, text, value_of in _COUNTERS:
-        counter = CounterMetricFamily(f"vllm:{name}", text, labels=_LABELS)
-        for labels, engine in engines.items():
-            counter.add_metric(labels, value_of(engine))
-        yield counter
+    for prefix, table in (("vllm", _COUNTERS), ("sluicegate", _OWN_COUNTERS)):
+        for name, text, value_of in table:
+            counter = CounterMetricFamily(f"{prefix}:{name}", text, labels=_LABELS)
+            for labels, engine in engines.items():
+                counter.add_metric(labels, value_of(engine))
+            yield counter
 
 
 def _labelled(engines: _Engines) -> Iterator[Metric]:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.block_hash import BlockHasher
+from core.block_hash import SEED_BYTES, BlockHasher, seed_from
 from core.prompt_embeds import PromptEmbeds
 from core.wire.tensor import Tensor
 
@@ -96,3 +96,10 @@ def test_hashes_mean_nothing_in_another_process() -> None:
     token_ids = [1, 2, 3, 4]
     assert hashes(token_ids, BlockHasher(4)) != hashes(token_ids, BlockHasher(4))
     assert hashes(token_ids, BlockHasher(4, SEED)) == hashes(token_ids, BlockHasher(4, SEED))
+
+
+def test_a_seed_from_words() -> None:
+    """The same everywhere for the same words; what Python calls random, or nothing, is no seed."""
+    assert seed_from("0") == seed_from("0") != seed_from("1")
+    assert len(seed_from("x") or b"") == SEED_BYTES
+    assert seed_from(None) is seed_from("") is seed_from("random") is None

@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.config import CacheConfig, SchedulerConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_embed
 from core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
@@ -150,6 +151,20 @@ def test_blocks_of_embeddings_are_told_apart() -> None:
     assert second.extra_keys is not None
     assert first.extra_keys[0] != second.extra_keys[0]
     assert first.extra_keys[1:] == second.extra_keys[1:]
+
+
+def test_cores_of_one_seed_tell_of_the_same_hashes() -> None:
+    """As far as they have the same tokens: a router may ask for a prefix wherever it is."""
+    told = []
+    for hash_seed in ("0", "0", "1"):
+        listener = Listener()
+        config = CacheConfig(4, 64 * 32, hash_seed=hash_seed)
+        engine = EngineCore(FakeExecutor(), config, SchedulerConfig(8, 64), 64, kv_events=listener)
+        add(engine, "a", PROMPT, max_tokens=1)
+        run_to_end(engine)
+        told.append(hashes_in(engine))
+    assert told[0] == told[1]
+    assert not told[0] & told[2]
 
 
 def test_without_a_listener_nothing_is_collected() -> None:

@@ -100,7 +100,7 @@ async def test_names(gateway: GatewayServer) -> None:
 async def test_scheduler(gateway: GatewayServer, inference: InferenceServiceStub, core: FakeCore) -> None:
     """The gauges are what the core last said; its counts of the prefix cache add up."""
     streams, (request_id,) = await streams_of(inference, core, 1)
-    cache = PrefixCacheStats(queries=10, hits=4)
+    cache = PrefixCacheStats(True, queries=10, hits=4, preempted_requests=1, preempted_queries=7, preempted_hits=3)
     for num_running in (2, 1):
         core.emit(stats=SchedulerStats(num_running, 2, 3, kv_cache_usage=0.5, prefix_cache_stats=cache))
     core.emit_token(request_id, 66)
@@ -111,6 +111,8 @@ async def test_scheduler(gateway: GatewayServer, inference: InferenceServiceStub
     assert answer.engine("num_requests_waiting_by_reason", reason="deferred") == 3
     assert answer.engine("kv_cache_usage_perc") == 0.5
     assert (answer.engine("prefix_cache_queries_total"), answer.engine("prefix_cache_hits_total")) == (20, 8)
+    for name, count in (("preempted_queries", 14), ("preempted_hits", 6), ("resets", 2)):
+        assert answer.value(f"sluicegate:prefix_cache_{name}_total", model_name="bytes", engine="0") == count
 
 
 async def test_drafts(gateway: GatewayServer, inference: InferenceServiceStub, core: FakeCore) -> None:
