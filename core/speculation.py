@@ -58,7 +58,9 @@ class Speculation:
         """
         config, history = self._config, _history_of(request)
         count = min(config.num_speculative_tokens, budget, request.max_num_tokens - request.num_tokens - 1)
-        if count <= 0 or request.sampling_params.structured_outputs is not None or not history.take_turn():
+        if count <= 0 or request.sampling_params.structured_outputs is not None:
+            return []
+        if (count := min(count, history.take_turn())) == 0:
             return []
         tokens = history.follow(request.token_ids)
         return find_continuation(tokens, config.prompt_lookup_max, config.prompt_lookup_min, count)

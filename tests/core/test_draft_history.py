@@ -11,6 +11,15 @@ def test_it_follows_the_tokens() -> None:
         token_ids += [4, 5]
 
 
+def test_drafts_are_as_long_as_the_last_one_was_right() -> None:
+    """At first one token, then twice what was right and one more."""
+    history, lengths = DraftHistory(), []
+    for num_accepted_tokens in (1, 3, 5, 2):
+        lengths.append(history.take_turn())
+        history.judge(num_accepted_tokens)
+    assert [*lengths, history.take_turn()] == [1, 3, 7, 11, 5]
+
+
 def test_wrong_drafts_wait_longer_each_time_and_a_right_one_ends_that() -> None:
     """1, 3, 7, 15, 31 steps, then always 31; after one accepted token none."""
     history, waits = DraftHistory(), []

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from core.config import SchedulerConfig, SpeculationConfig
+from core.draft_history import DraftHistory
 from core.engine import EngineCore
 from core.executor.fake import FakeExecutor
 from core.kv_cache import KVCache
@@ -53,18 +54,18 @@ def stats_of_run(engine: EngineCore) -> list[SpecDecodingStats]:
 
 
 def test_right_drafts_give_several_tokens_in_a_step() -> None:
-    """The first token comes alone, with the prompt; then four drafts and one more in every step."""
-    outputs = run(drafting(), max_tokens=21)
-    assert tokens_of(outputs) == ANSWER[:21]
-    assert lengths(outputs) == [1, 5, 5, 5, 5]
+    """The first token comes alone, with the prompt; drafts grow up to four tokens, and the model adds one to each."""
+    outputs = run(drafting(), max_tokens=22)
+    assert tokens_of(outputs) == ANSWER[:22]
+    assert lengths(outputs) == [1, 2, 4, 5, 5, 5]
 
 
 def test_a_draft_counts_up_to_its_first_wrong_token() -> None:
     """The model's own token takes that one's place."""
-    script = [3, 4, 5, 99, 6, 7, 8]
+    script = [3, 4, 5, 6, 99, 7, 8]
     outputs = run(drafting(script), max_tokens=7)
     assert tokens_of(outputs) == script
-    assert lengths(outputs)[:2] == [1, 3]
+    assert lengths(outputs)[:3] == [1, 2, 2]
 
 
 @pytest.mark.parametrize("num_speculative_tokens", [0, 1, 2, 3, 7])
@@ -88,7 +89,7 @@ def test_drafts_of_which_nothing_is_right_are_given_up_for_a_while() -> None:
     """A model that never repeats itself is asked ever less often."""
     engine = drafting([1, 2] * 2)
     add(engine, "r", PROMPT, max_tokens=16, ignore_eos=True)
-    assert sum(stats.num_drafts for stats in stats_of_run(engine)) <= 4
+    assert sum(stats.num_draft_tokens for stats in stats_of_run(engine)) <= 4
 
 
 @pytest.mark.parametrize(
@@ -140,13 +141,13 @@ def test_drafts_take_only_the_tokens_that_a_step_has_left() -> None:
     """A step of 8 tokens: one for the request, its prompt's for the newcomer, and what is left for drafts."""
     engine = drafting(max_num_batched_tokens=8)
     add(engine, "r", PROMPT, max_tokens=20)
-    step(engine)
-    step(engine)
+    for _ in range(4):
+        step(engine)
     add(engine, "new", [31, 32, 33, 34, 35], max_tokens=1)
     scheduled = engine.scheduler.schedule()
     assert scheduled is not None
     assert scheduled.work.num_scheduled_tokens == {"r": 3, "new": 5}
-    assert scheduled.work.draft_token_ids == {"r": ANSWER[1:3]}
+    assert scheduled.work.draft_token_ids == {"r": ANSWER[7:9]}
 
 
 def test_drafts_take_no_block_from_anybody() -> None:
@@ -187,19 +188,18 @@ def test_a_request_that_is_aborted_while_its_draft_is_computed_leaves_no_trace()
 
 def test_the_statistics_are_those_of_a_step_as_vllm_counts_them() -> None:
     """Drafts, their tokens, those that were right, in all and by position; None when nothing was drafted."""
-    engine = drafting([3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 99])
-    add(engine, "r", PROMPT, max_tokens=12)
-    first, second, *_ = stats_of_run(engine)
-    assert msgspec.to_builtins(first) == {
+    engine = drafting([3, 4, 5, 6, 99, 7])
+    add(engine, "r", PROMPT, max_tokens=6)
+    first, second = stats_of_run(engine)
+    assert msgspec.to_builtins(second) == {
         "num_spec_tokens": 4,
         "num_drafts": 1,
-        "num_draft_tokens": 4,
-        "num_accepted_tokens": 4,
-        "num_accepted_tokens_per_pos": [1, 1, 1, 1],
-        "num_draft_tokens_per_pos": [1, 1, 1, 1],
+        "num_draft_tokens": 2,
+        "num_accepted_tokens": 1,
+        "num_accepted_tokens_per_pos": [1, 0, 0, 0],
+        "num_draft_tokens_per_pos": [1, 1, 0, 0],
     }
-    assert (second.num_accepted_tokens, second.num_accepted_tokens_per_pos) == (4, [1, 1, 1, 1])
-    assert stats_of_run(make_engine()) == []
+    assert (first.num_draft_tokens, first.num_accepted_tokens) == (1, 1)
 
 
 def running(prompt: Sequence[int], **params: Any) -> Request:
@@ -224,6 +224,8 @@ def test_what_is_drafted(params: dict[str, Any], expected: list[int]) -> None:
     request = running(PROMPT, **params)
     kv_cache.admit(request)
     request.num_scheduled_tokens = len(PROMPT) - 1
+    request.draft_history = DraftHistory()
+    request.draft_history.judge(num_accepted_tokens=4)
     step = Step(100)
     step.go_on(request, 1, [])
     Speculation(SpeculationConfig(4, 4, 1), kv_cache).fill(step)

@@ -88,7 +88,7 @@ def test_all_cases_at_once_give_their_tokens_without_a_prefix_cache() -> None:
             _check(case, generation)
 
 
-@pytest.mark.parametrize("flag", ["--no-async-scheduling", "--async-scheduling"])
+@pytest.mark.parametrize("flag", ["--num-speculative-tokens=5", "--async-scheduling"])
 def test_all_cases_at_once_give_their_tokens_in_chunks_and_a_kv_cache_that_is_too_small_for_them(flag: str) -> None:
     """Requests are preempted and computed again, their prompts without the prefix cache, and end the same."""
     small = "--kv-cache-memory", SMALL_KV_CACHE, "--max-model-len", "256", "--max-num-batched-tokens", "64"
