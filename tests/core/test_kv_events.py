@@ -6,10 +6,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.config import CacheConfig, SchedulerConfig
+from core.config import CacheConfig, LoraConfig, SchedulerConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_embed
 from core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
+from core.wire.messages import LoRARequest
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
 from tests.core.builders import add, make_engine, make_message, run_to_end, step
@@ -241,3 +242,19 @@ def perform(engine: EngineCore, action: Any, request_id: str) -> None:
             prompt = [family * 100 + position for position in range(length)]
             message = make_message(request_id, prompt, SamplingParams(max_tokens=max_tokens), cache_salt=salt)
             engine.add_request(engine.preprocess_add_request(message))
+
+
+def test_blocks_of_an_adapter_say_so() -> None:
+    """Its id and its name, which is among the extra keys of every block, before the salt of the first."""
+    listener = Listener()
+    engine = make_engine(kv_events=listener, lora=LoraConfig())
+    params = SamplingParams(max_tokens=1)
+    lora = LoRARequest("poet", 7, "/poet")
+    message = make_message("a", PROMPT, params, lora_request=lora, cache_salt="s")
+    engine.add_request(engine.preprocess_add_request(message))
+    run_to_end(engine)
+    [[stored]] = listener.take()
+    assert isinstance(stored, BlockStored)
+    assert (stored.lora_id, stored.lora_name) == (7, "poet")
+    assert stored.extra_keys is not None
+    assert stored.extra_keys[:2] == [("poet", "s"), ("poet",)]

@@ -33,14 +33,19 @@ class Server:
         assert match is not None, self.process.log
         return match[1]
 
+    @property
+    def admin_address(self) -> str:
+        """Where operators call."""
+        return _admin_address(self.folder)
+
     def load(self) -> Load:
         """What ControlService says of requests and KV blocks."""
-        with grpc.insecure_channel(_admin_address(self.folder)) as channel:
+        with grpc.insecure_channel(self.admin_address) as channel:
             return ControlServiceStub(channel).GetLoad(GetLoadRequest(), timeout=10).load
 
     def wait_until_idle(self) -> Load:
         """Returns the load when no request is left, at the latest after 30 s."""
-        with grpc.insecure_channel(_admin_address(self.folder)) as channel:
+        with grpc.insecure_channel(self.admin_address) as channel:
             request = WatchLoadRequest(interval=Duration(nanos=100_000_000))
             for answer in ControlServiceStub(channel).WatchLoad(request, timeout=30):
                 if answer.load.num_requests == answer.load.num_running == answer.load.num_waiting == 0:

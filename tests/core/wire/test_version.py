@@ -27,6 +27,7 @@ from core.wire.version import (
     decoder_of_output,
     decoder_of_outputs,
     introduction,
+    shaped_lora,
     shaped_outputs,
     shaped_request,
     version_of_core,
@@ -123,6 +124,15 @@ def test_results_that_differ(version: WireVersion | None, result: bool | None) -
     answer = UtilityOutput(7, result=(None, ResultByVersion(in_0_25=None, in_0_33=True)))
     message = msgspec.msgpack.decode(encoded(EngineCoreOutputs(utility_output=answer), version))
     assert message[4] == [7, None, [None, result]]
+
+
+def test_adapters_as_arguments_of_calls() -> None:
+    """One element fewer for 0.33; whoever it is, it is the same adapter."""
+    for version, length in ((V0_25, 7), (None, 7), (V0_33, 6)):
+        fields = msgspec.msgpack.decode(msgspec.msgpack.encode(shaped_lora(LORA, version)))
+        assert len(fields) == length
+        decoded = msgspec.convert(fields, LoRARequest)
+        assert (decoded.lora_name, decoded.lora_int_id, decoded.load_inplace) == ("name", 7, True)
 
 
 def test_the_tail_of_0_33() -> None:
