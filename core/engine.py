@@ -110,7 +110,7 @@ class EngineCore:
         """Queue ``request``. Raises RequestError if a live request has its id."""
         self.scheduler.add_request(request)
         if self._hasher is not None and request.adapter is not None:
-            request.cache_root = self._hasher.root(request.cache_salt, str(request.adapter.key))
+            request.cache_root = self._hasher.root(request.cache_salt, request.adapter.cache_name)
         asked = request.sampling_params.structured_outputs
         if asked is not None and self._grammars is not None:
             self.scheduler.hold(request, self._grammars.constrain(request, asked))

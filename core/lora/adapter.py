@@ -6,15 +6,16 @@ from core.wire.messages import LoRARequest
 
 
 class Adapter:
-    """Owned by the busy loop. ``key`` is what the executor knows it by.
+    """Owned by the busy loop. ``key`` is what the executor knows it by: every load has one of its own.
 
-    Every load has a key of its own. It is part of the names of KV blocks, so what was computed with an adapter is never
-    found by requests of another one that has its name or its id later.
+    ``num_namesakes``: how many of its name there were before it. With the name it is part of the names of KV blocks: so
+    what was computed with one is never found by requests of another, yet cores that load alike name alike.
     """
 
-    def __init__(self, lora: LoRARequest, key: int) -> None:
+    def __init__(self, lora: LoRARequest, key: int, num_namesakes: int) -> None:
         self.lora = lora
         self.key = key
+        self.cache_name = f"{num_namesakes}:{lora.lora_name}"
         self.loading: Future[None] | None = None
         """None: not begun."""
         self.error: str | None = None

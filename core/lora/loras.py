@@ -36,6 +36,7 @@ class Loras:
         self._num_in_memory = 0
         """Loaded, loading and leaving ones."""
         self._keys = itertools.count(1)
+        self._num_of_name: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         return f"Loras({list(self._adapters.values())}, {self._num_in_memory} in memory)"
@@ -57,7 +58,7 @@ class Loras:
         """
         adapter = self._adapters.get(lora.lora_int_id)
         if adapter is None or lora.load_inplace:
-            adapter = Adapter(lora, next(self._keys))
+            adapter = self._make(lora)
         elif adapter.is_other_than(lora):
             raise ValueError(_taken(adapter, lora))
         if adapter.loading is None and not self._begin(adapter):
@@ -105,7 +106,7 @@ class Loras:
         if adapter is None:
             if not lora.lora_path:
                 raise RequestError(Violation("lora_request", f"names adapter {lora.lora_int_id}, which is not loaded"))
-            adapter = self._adapters[lora.lora_int_id] = Adapter(lora, next(self._keys))
+            adapter = self._adapters[lora.lora_int_id] = self._make(lora)
         elif adapter.is_other_than(lora):
             raise RequestError(Violation("lora_request", _taken(adapter, lora)))
         self._adapters.move_to_end(lora.lora_int_id)
@@ -151,6 +152,11 @@ class Loras:
         known = {adapter: adapter.num_requests for adapter in self._adapters.values() if adapter.num_requests}
         if any(adapter.num_requests != count for adapter, count in found.items()) or not known.keys() <= found.keys():
             raise RuntimeError(f"requests use {dict(found)}, known are {known}")
+
+    def _make(self, lora: LoRARequest) -> Adapter:
+        num_namesakes = self._num_of_name[lora.lora_name]
+        self._num_of_name[lora.lora_name] += 1
+        return Adapter(lora, next(self._keys), num_namesakes)
 
     def _is_ready(self, adapter: Adapter) -> bool:
         if adapter.loading is None:
