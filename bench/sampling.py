@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from core.executor.interface import NewRequest
+from core.model.logits_processors import TokenMask
 from core.model.request_state import RequestState
 from core.model.rows import Row
 from core.model.sampler import Sampler
@@ -53,11 +54,17 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{'batch of ' + str(_BATCH_SIZE):40}{'steady':>10}{'churn':>10}   ms of CPU per step")
     for name, params in _CASES.items():
-        steady, churn = (_measure(SamplingParams(**params), replaces) for replaces in (0, 1))
-        print(f"{name:40}{steady:10.2f}{churn:10.2f}")
+        _show(name, SamplingParams(**params))
+    bits = torch.randint(-(2**31), 2**31, (_BATCH_SIZE, _VOCAB_SIZE // 32), dtype=torch.int32)
+    _show("greedy, a grammar's mask", SamplingParams(temperature=0.0), TokenMask(range(_BATCH_SIZE), bits))
 
 
-def _measure(params: SamplingParams, num_replaced: int) -> float:
+def _show(name: str, params: SamplingParams, mask: TokenMask | None = None) -> None:
+    steady, churn = (_measure(params, num_replaced, mask) for num_replaced in (0, 1))
+    print(f"{name:40}{steady:10.2f}{churn:10.2f}")
+
+
+def _measure(params: SamplingParams, num_replaced: int, mask: TokenMask | None) -> float:
     """The least of several steps: what else runs on the machine only adds."""
     sampler, requests = Sampler(), [_request(index, params) for index in range(_BATCH_SIZE)]
     logits = torch.randn(_BATCH_SIZE, _VOCAB_SIZE, generator=torch.Generator().manual_seed(0)) * 3
@@ -67,7 +74,7 @@ def _measure(params: SamplingParams, num_replaced: int) -> float:
             requests[(step + place) % _BATCH_SIZE] = _request(_BATCH_SIZE + step, params)
         rows, own = [Row(request, len(request.token_ids)) for request in requests], logits.clone()
         started = time.process_time()
-        token_ids = sampler.sample(own, rows).token_ids
+        token_ids = sampler.sample(own, rows, mask).token_ids
         times.append((time.process_time() - started) * 1e3)
         for request, token_id in zip(requests, token_ids, strict=True):
             request.token_ids.extend([token_id])

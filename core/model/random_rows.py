@@ -35,15 +35,18 @@ class RandomRows:
         return cls(indices, rows, logits.device) if indices else None
 
     def draw(self, logits: Tensor, rows: Rows) -> Tensor:
-        """One token id for each of ``self.rows``, of ``logits`` [rows of the batch, vocab_size]."""
-        own = (logits if self.is_whole_batch else logits[self.rows]) / self._temperature
+        """One token id for each of ``self.rows``, of ``logits`` [rows of the batch, vocab_size], which may change.
+
+        What is masked or NaN stays so.
+        """
+        own = (logits if self.is_whole_batch else logits.index_select(0, self.rows)).div_(self._temperature)
         positions = rows.positions[self._indices].astype(np.uint64)
         keys = torch.from_numpy(draw_keys(self._seeds, positions)).to(logits.device)
         if not len(self._truncated):
             return _draw_from_all(own, keys)
         token_ids = torch.empty_like(self.rows)
         if len(self._free):
-            token_ids[self._free] = _draw_from_all(own[self._free], keys[self._free])
+            token_ids[self._free] = _draw_from_all(own.index_select(0, self._free), keys[self._free])
         self._draw_truncated(own, keys, token_ids)
         return token_ids
 
@@ -52,7 +55,7 @@ class RandomRows:
         for size in candidate_sizes(logits.shape[1]):
             is_all = len(pending) == len(logits)
             truncation = self._truncation if is_all else self._truncation.of_rows(pending)
-            found = truncation.find_candidates(logits if is_all else logits[pending], size)
+            found = truncation.find_candidates(logits if is_all else logits.index_select(0, pending), size)
             noise = gumbel_noise(keys[pending], found.token_ids.int())
             token_ids[pending] = found.token_ids.gather(1, (found.logits + noise).argmax(-1, keepdim=True))[:, 0]
             pending = pending[~found.is_complete]
