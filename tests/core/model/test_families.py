@@ -1,0 +1,52 @@
+"""Every family of the decoder against transformers in float32, and out of GGUF against safetensors."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Q
+
+from core.config import ModelConfig
+from core.model.decoder import Decoder
+from core.model.model import Model
+from core.model.registry import load_model
+from tests.core.model.forward import logits_of
+from tests.core.model.tiny_families import TINY_FAMILIES, WINDOW, TinyFamily, write_gguf
+from tests.core.model.tiny_model import random_tokens
+from tests.core.model.tiny_transformers import logits_by_transformers
+
+PROMPT = random_tokens(3 * WINDOW, 160)
+"""Far beyond the sliding window."""
+TOLERANCE = 1e-4
+"""Of logits of about 5: float32 against float32 through three layers."""
+OF_GGUF = {name: tiny for name, tiny in TINY_FAMILIES.items() if tiny.gguf_arch is not None}
+
+
+def load(path: Path) -> Model:
+    model = load_model(ModelConfig(path=path))
+    assert isinstance(model, Decoder)
+    return model
+
+
+@pytest.mark.parametrize("tiny", TINY_FAMILIES.values(), ids=TINY_FAMILIES)
+def test_logits_are_those_of_transformers(tmp_path: Path, tiny: TinyFamily) -> None:
+    """Of every position: in one pass, in chunks across blocks and windows, and token by token."""
+    expected = logits_by_transformers(tiny.write(tmp_path), PROMPT)
+    model = load(tmp_path)
+    for chunk in (512, 7, 1):
+        torch.testing.assert_close(logits_of(model, PROMPT, chunk), expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [Q.F32, Q.F16, Q.BF16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("tiny", OF_GGUF.values(), ids=OF_GGUF)
+def test_a_gguf_gives_the_logits_of_safetensors(tmp_path: Path, tiny: TinyFamily, kind: Q) -> None:
+    """To the bit: both are float32 maths on the same float32 weights."""
+    model = tiny.write(tmp_path)
+    dtype = {Q.F32: torch.float32, Q.F16: torch.float16, Q.BF16: torch.bfloat16}[kind]
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.data = weight.data.to(dtype).float()
+    model.save_pretrained(tmp_path)
+    assert tiny.gguf_arch is not None
+    write_gguf(model, tiny.gguf_arch, tmp_path / "tiny.gguf", kind)
+    assert torch.equal(logits_of(load(tmp_path / "tiny.gguf"), PROMPT), logits_of(load(tmp_path), PROMPT))
