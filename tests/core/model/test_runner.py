@@ -15,35 +15,12 @@ from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor as WireTensor
 from tests.core.model.driver import GREEDY, Ask, Driver
 from tests.core.model.forward import make_request
+from tests.core.model.reference_cases import LOGPROB_TOLERANCE, ask_case, check_case
 from tests.core.model.tiny_model import TINY, random_tokens
 from tests.model_files import SMOLLM2_CASES
 
-CLEAR_MARGIN = 0.02
-"""Below this gap to the second best token, two correct implementations may differ."""
-LOGPROB_TOLERANCE = 0.02
 SHORT = 24
 """Tokens of an answer that need not be whole: the whole ones are compared in a batch, and by way of a server."""
-
-
-def ask_case(case: dict[str, Any]) -> Ask:
-    return Ask(case["name"], case["prompt_token_ids"], SamplingParams(temperature=0.0, logprobs=5))
-
-
-def check_case(case: dict[str, Any], ask: Ask) -> None:
-    """As far as ``ask`` went, or up to the first step that is not clear, if the tokens part there."""
-    for step, (token_id, expected) in enumerate(zip(ask.output, case["greedy_token_ids"], strict=False)):
-        if token_id != expected:
-            assert case["top1_margin"][step] < CLEAR_MARGIN, (case["name"], step, ask.output)
-            return
-        if step < len(case["top5"]):
-            check_top5(case["top5"][step], ask.logprobs[step].token_ids[0], ask.logprobs[step].logprobs[0])
-
-
-def check_top5(expected: list[list[float]], token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
-    found = dict(zip(token_ids, logprobs, strict=True))
-    # A sixth token may be so close to the fifth that it takes its place.
-    for token_id, logprob in expected[:4]:
-        assert found[int(token_id)] == pytest.approx(logprob, abs=LOGPROB_TOLERANCE)
 
 
 @pytest.mark.parametrize("case", SMOLLM2_CASES, ids=lambda case: case["name"])

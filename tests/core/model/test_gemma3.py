@@ -1,0 +1,72 @@
+"""Gemma 3 270M out of its GGUF, in blocks of two kinds of layers: its tokens are the reference's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.config import CacheConfig, ModelConfig, SchedulerConfig
+from core.engine import EngineCore
+from core.executor.in_process import InProcessExecutor
+from core.executor.profiler import Profiler
+from core.model.model import Model
+from core.model.registry import load_model
+from core.model.runner import ModelRunner
+from core.wire.sampling_params import SamplingParams
+from tests.core.builders import add, run_to_end, tokens_of
+from tests.core.model.driver import Ask, Driver
+from tests.core.model.reference_cases import LOGPROB_TOLERANCE, check_case, check_tokens
+from tests.model_files import GEMMA3_CASES, find_gemma3
+
+BLOCK_SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def gemma3() -> Model:
+    return load_model(ModelConfig(path=find_gemma3()))
+
+
+@pytest.mark.parametrize("case", GEMMA3_CASES, ids=lambda case: case["name"])
+def test_every_reference_case_gives_its_tokens_alone(gemma3: Model, case: dict[str, Any]) -> None:
+    """With the best five log-probabilities of each, and those of the prompt."""
+    params = SamplingParams(temperature=0.0, logprobs=5, prompt_logprobs=0)
+    ask = Ask(case["name"], case["prompt_token_ids"], params)
+    Driver(ModelRunner(gemma3)).run([ask], len(case["top5"]))
+    check_case(case, ask)
+    assert ask.prompt_logprobs is not None
+    logprobs = ask.prompt_logprobs.logprobs.array[:, 0]
+    np.testing.assert_allclose(logprobs, case["prompt_logprobs"][1:], atol=LOGPROB_TOLERANCE)
+
+
+def make_engine(model: Model, budget: int) -> EngineCore:
+    executor = InProcessExecutor(lambda: model, Profiler(None))
+    memory = 500 * BLOCK_SIZE * executor.model_info.kv_bytes_per_token
+    return EngineCore(executor, CacheConfig(BLOCK_SIZE, memory), SchedulerConfig(8, budget), 128)
+
+
+def check_answers(engine: EngineCore) -> int:
+    """All cases in one batch; how many of their tokens were cached."""
+    for case in GEMMA3_CASES:
+        count = len(case["greedy_token_ids"])
+        add(engine, case["name"], case["prompt_token_ids"], temperature=0.0, max_tokens=count, ignore_eos=True)
+    answers = run_to_end(engine)
+    for case in GEMMA3_CASES:
+        check_tokens(case, tokens_of(answers[case["name"]]))
+    stats = [outputs[0].prefill_stats for outputs in answers.values()]
+    return sum(each.num_cached_tokens for each in stats if each is not None)
+
+
+def test_all_reference_cases_give_their_tokens_in_one_batch(gemma3: Model) -> None:
+    """Whole prompts; then again, with their beginnings cached."""
+    engine = make_engine(gemma3, 512)
+    assert check_answers(engine) == 0
+    assert check_answers(engine) > 0
+    assert engine.scheduler.kv_cache.is_unused
+    engine.shutdown()
+
+
+def test_all_reference_cases_give_their_tokens_when_prompts_come_in_chunks(gemma3: Model) -> None:
+    """Of at most eight tokens, beside requests that decode."""
+    engine = make_engine(gemma3, 8)
+    check_answers(engine)
+    engine.shutdown()
