@@ -23,6 +23,11 @@ class ModelParts:
         self._given = _Given()
         self._head = _with_replaced(model, self._layers, self._given)
 
+    @property
+    def num_embeddings(self) -> int:
+        """Tokens that have an input."""
+        return len(self._embedding.weight)
+
     def embed(self, token_ids: Tensor) -> Tensor:
         """[tokens, hidden_size] of int64 [tokens]."""
         rows: Tensor = self._embedding(token_ids)

@@ -51,6 +51,8 @@ def probe(parts: ModelParts, limit: int, device: torch.device) -> Probed:
     logits = parts.logits(hidden)
     if not _agree([logits], [parts.whole(token_ids, _Recorder(limit, device))]):
         raise UnservableError("its layers and its head, taken apart, do not give the logits of the model as it is")
+    if parts.num_embeddings < logits.shape[1]:
+        raise UnservableError(f"it has {logits.shape[1]} logits and inputs for {parts.num_embeddings} tokens only")
     _check_tokens_are_apart(parts, _Rows(inputs, limit))
     return Probed(layers, hidden_size=inputs.shape[1], vocab_size=logits.shape[1])
 

@@ -8,6 +8,8 @@ from service.models.progress import Progress, Report
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _PATTERNS = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
+_SAME_AGAIN = ["consolidated*.safetensors", "original/*"]
+"""The same weights in the layout of whoever trained them: as much again to fetch, for nothing."""
 
 
 def is_hub_id(model: str) -> bool:
@@ -24,7 +26,7 @@ def fetch_from_hub(model: str, report: Report) -> Path:
 
     report(Progress(f"fetching {model} from the Hugging Face hub"))
     try:
-        folder = Path(snapshot_download(model, allow_patterns=_PATTERNS))
+        folder = Path(snapshot_download(model, allow_patterns=_PATTERNS, ignore_patterns=_SAME_AGAIN))
     except Exception as error:  # the hub's, the proxy's, the disk's: all end here, and all say why
         raise ModelError(f"could not fetch {model} from the Hugging Face hub: {error}") from error
     if not any(folder.glob("*.safetensors")):
