@@ -14,12 +14,14 @@ class AttentionRule:
     """How one layer attends.
 
     A score is query times key times ``scale``, then ``softcap * tanh(score / softcap)`` if there is one. A token sees
-    the last ``window`` tokens of its request, itself included; all of them if that is None.
+    the last ``window`` tokens of its request, itself included; all of them if that is None. ``sinks`` [heads] are one
+    more score for every token, whose part of the weights goes to nobody.
     """
 
     scale: float
     window: int | None = None
     softcap: float | None = None
+    sinks: Tensor | None = None
 
 
 class Attention(Protocol):

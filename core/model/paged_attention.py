@@ -45,12 +45,12 @@ class AttentionGroup:
         slots, mask = self._sights.get((layer_group, rule.window)) or self._look(layer_group, rule.window)
         key, value = (kept.transpose(1, 2) for kept in self._cache.gather(layer, slots))
         by_request = query.view(mask.shape[0], -1, *query.shape[1:]).transpose(1, 2)
-        if rule.softcap is None:
+        if rule.softcap is None and rule.sinks is None:
             attended = functional.scaled_dot_product_attention(
                 by_request, key, value, mask, scale=rule.scale, enable_gqa=True
             )
         else:
-            attended = _attend_capped(by_request, key, value, mask, rule.scale, rule.softcap)
+            attended = _attend_by_hand(by_request, key, value, mask, rule)
         return attended.transpose(1, 2).reshape(self.num_tokens, -1)
 
     def _look(self, layer_group: int, window: int | None) -> _Sight:
@@ -92,12 +92,22 @@ class AttentionGroup:
         return blocks * block_size + positions % block_size
 
 
-def _attend_capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, softcap: float) -> Tensor:
-    """As torch's own, which has no soft-cap: all [requests, heads, tokens, head_size]; the softmax in float32."""
+def _attend_by_hand(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, rule: AttentionRule) -> Tensor:
+    """What torch's own has not: soft-caps, sinks. All [requests, heads, tokens, head_size]; the softmax in float32."""
     grouped = query.reshape(len(key), key.shape[1], -1, *query.shape[2:])
-    scores = grouped @ key[:, :, None].transpose(-1, -2) * (scale / softcap)
-    weights = (scores.tanh_().mul_(softcap) + mask[:, :, None]).softmax(-1, torch.float32)
+    scores = grouped @ key[:, :, None].transpose(-1, -2) * (rule.scale / (rule.softcap or 1.0))
+    if rule.softcap is not None:
+        scores = scores.tanh_().mul_(rule.softcap)
+    weights = _weigh(scores + mask[:, :, None], rule.sinks)
     return (weights.to(value.dtype) @ value[:, :, None]).view(query.shape)
+
+
+def _weigh(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Weights of ``scores`` [requests, kv_heads, heads of each, tokens, places], which sum to 1 with those of sinks."""
+    if sinks is None:
+        return scores.softmax(-1, torch.float32)
+    column = sinks.to(scores.dtype).view(1, *scores.shape[1:3], 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, column), -1).softmax(-1, torch.float32)[..., :-1]
 
 
 class PagedAttention:

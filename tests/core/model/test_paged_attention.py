@@ -13,6 +13,7 @@ from tests.core.model.tiny_model import TINY
 BLOCK_SIZE = 4
 PLAIN = AttentionRule(TINY.head_size**-0.5)
 RULES = [PLAIN, AttentionRule(0.4, window=3), AttentionRule(0.4, softcap=0.7), AttentionRule(0.4, 5, 2.0)]
+RULES.append(AttentionRule(0.4, window=3, sinks=torch.tensor([0.5, -1.0, 2.0, 0.0])))
 
 
 def make_cache(fill: float) -> PagedKVCache:
@@ -43,7 +44,9 @@ def attend_densely(query: Tensor, key: Tensor, value: Tensor, rule: AttentionRul
             scores = key[seen, kv_head] @ query[i, head] * rule.scale
             if rule.softcap is not None:
                 scores = rule.softcap * (scores / rule.softcap).tanh()
-            heads.append(scores.softmax(0) @ value[seen, kv_head])
+            if rule.sinks is not None:
+                scores = torch.cat((scores, rule.sinks[head : head + 1].double()))
+            heads.append(scores.softmax(0)[: seen.stop - seen.start] @ value[seen, kv_head])
         rows.append(torch.cat(heads))
     return torch.stack(rows).float()
 
@@ -53,7 +56,7 @@ def as_array(*rows: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("stale", [0.0, 1e30, float("nan"), float("inf")])
-@pytest.mark.parametrize("rule", RULES, ids=["plain", "window", "softcap", "both"])
+@pytest.mark.parametrize("rule", RULES, ids=["plain", "window", "softcap", "both", "sinks"])
 def test_prefill_in_chunks_then_decode_beside_others(rule: AttentionRule, stale: float) -> None:
     """Whatever the blocks held before; the second layer does not disturb the first."""
     cache = make_cache(stale)
