@@ -5,11 +5,12 @@ a token gets would depend, in its last bits, on how many others the step has.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.integrations.moe import ExpertsInterface
+from transformers.integrations.moe import ExpertsInterface, batched_mm_experts_forward
 from transformers.pytorch_utils import Conv1D
 
 from core.model.linear import Linear, make_linear
@@ -132,8 +133,10 @@ def _take_linears(module: Any, name: str) -> list[ReplacedLinear]:
 
 
 def _compute_experts(module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    experts: ReplacedExperts = getattr(module, _REPLACED)
-    return experts(hidden, chosen, weights)
+    """Until a module's experts are replaced, as transformers does it for few tokens."""
+    experts: Callable[[Tensor, Tensor, Tensor], Tensor] | None = getattr(module, _REPLACED, None)
+    computed: Tensor = (experts or partial(batched_mm_experts_forward, module))(hidden, chosen, weights)
+    return computed
 
 
 ExpertsInterface.register(EXPERTS, _compute_experts)

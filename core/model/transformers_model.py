@@ -19,7 +19,7 @@ from core.model.transformers_attention import NAME, CausalMask, Layer, StepRecei
 from core.model.transformers_config import longest_context, read_config
 from core.model.transformers_linears import EXPERTS, adapt_linears, replace_linears
 from core.model.transformers_parts import ModelParts
-from core.model.transformers_probe import Probed, UnservableError, probe, run_apart
+from core.model.transformers_probe import Probed, UnservableError, check_unchanged, probe, run_apart
 from core.model.transformers_rotation import settle_rotation
 from core.model.weight_source import ModelLoadError
 
@@ -63,31 +63,36 @@ def load_transformers_model(
     described = read_config(config.path)
     longest = longest_context(path, described)
     limit = config.served_len(longest)
-    with logged_wait(f"loading weights: {described.model_type}, by transformers"):
-        model = _load(config.path, described, device, dtype)
-        on_cpu = device.type == "cpu"
-        num_replaced_bytes = replace_linears(model, with_experts=on_cpu) if on_cpu or adapters is not None else 0
     try:
-        return _probed(model, longest, limit, num_replaced_bytes, adapters)
+        with logged_wait(f"loading weights: {described.model_type}, by transformers"):
+            model = _load(config.path, described, device, dtype)
+        return _make(model, longest, limit, adapters)
     except UnservableError as error:
         raise ModelLoadError(f"{path}: model_type {described.model_type} cannot be served: {error}") from error
 
 
-@torch.inference_mode()
-def _probed(
-    model: Any, longest: int, limit: int, num_replaced_bytes: int, adapters: Adapters | None
-) -> TransformersModel:
+def _make(model: Any, longest: int, limit: int, adapters: Adapters | None) -> TransformersModel:
+    """Raises UnservableError."""
     try:
-        settle_rotation(model, limit)
-        parts = ModelParts(model)
-        found = probe(parts, limit, model.device)
-        if adapters is not None:
-            adapt_linears(model, adapters, lambda: run_apart(parts, model.device))
+        return _probed(model, longest, limit, adapters)
     except UnservableError:
         raise
     except Exception as error:  # whatever a family's code does where it meets ours
         cause = "it computes with attention masks itself" if CausalMask.__name__ in str(error) else "its code fails"
         raise UnservableError(f"{cause}: {type(error).__name__}: {error}") from error
+
+
+@torch.inference_mode()
+def _probed(model: Any, longest: int, limit: int, adapters: Adapters | None) -> TransformersModel:
+    settle_rotation(model, limit)
+    parts = ModelParts(model)
+    found = probe(parts, limit)
+    num_replaced_bytes = 0
+    if (on_cpu := model.device.type == "cpu") or adapters is not None:
+        num_replaced_bytes = replace_linears(model, with_experts=on_cpu)
+        check_unchanged(parts, found)
+    if adapters is not None:
+        adapt_linears(model, adapters, lambda: run_apart(parts))
     shape = _shape(model.config.model_type, found, longest)
     return TransformersModel(parts, found.layers, shape, num_replaced_bytes + _num_bytes(model))
 
@@ -107,6 +112,7 @@ def _shape(family: str, found: Probed, longest: int) -> ModelShape:
 
 
 def _load(folder: Path, config: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Raises ModelLoadError, UnservableError."""
     # Its annotations do not know that there is a report as well.
     from_pretrained: Any = AutoModelForCausalLM.from_pretrained
     try:
@@ -122,6 +128,8 @@ def _load(folder: Path, config: Any, device: torch.device, dtype: torch.dtype) -
             output_loading_info=True,
         )
     except Exception as error:  # a constructor of a family raises what it likes
+        if isinstance(error, KeyError) and error.args == (NAME,):
+            raise UnservableError("its attention does not go through transformers' attention interface") from error
         raise ModelLoadError(f"{folder}: transformers cannot load it: {type(error).__name__}: {error}") from error
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if names := sorted(map(str, report[kind])):

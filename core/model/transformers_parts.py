@@ -3,7 +3,6 @@
 import copy
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from core.model.transformers_attention import Receiver, received_by
@@ -49,10 +48,9 @@ class ModelParts:
         return logits
 
     def whole(self, token_ids: Tensor, receiver: Receiver) -> Tensor:
-        """[tokens, vocab_size], by the model as it is, of tokens that begin a text."""
-        positions = torch.arange(len(token_ids), device=token_ids.device)
+        """[tokens, vocab_size], by the model as it is, of tokens that begin a text: where it begins, the model says."""
         with received_by(receiver):
-            output = self.model(input_ids=token_ids[None], position_ids=positions[None], use_cache=False)
+            output = self.model(input_ids=token_ids[None], use_cache=False)
         logits: Tensor = output.logits[0]
         return logits
 

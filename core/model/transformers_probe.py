@@ -25,7 +25,7 @@ _TOLERANCE = {torch.float32: 1e-3}
 _ROUNDED_TOLERANCE = 0.2
 """Relative to a row's norm. Mixing tokens changes rows by about their norm; rounding may choose another expert."""
 _MEANS_NOTHING = frozenset({"position_ids", "use_cache", "output_attentions", "output_hidden_states"})
-_HONOURED = frozenset({"scaling", "sliding_window", "softcap"})
+_HONOURED = frozenset({"scaling", "sliding_window", "softcap", "s_aux"})
 
 
 class UnservableError(Exception):
@@ -34,34 +34,50 @@ class UnservableError(Exception):
 
 @dataclass(frozen=True)
 class Probed:
-    """What was found: the layers by the modules that call, and the sizes of a token's input and logits."""
+    """What was found: the layers by the modules that call, the size of a token's input, and some tokens' logits."""
 
     layers: dict[nn.Module, Layer]
     hidden_size: int
-    vocab_size: int
+    logits: Tensor
+
+    @property
+    def vocab_size(self) -> int:
+        return self.logits.shape[1]
 
 
-def probe(parts: ModelParts, limit: int, device: torch.device) -> Probed:
+def probe(parts: ModelParts, limit: int) -> Probed:
     """``limit``: the longest context to serve, in tokens. Raises UnservableError."""
-    token_ids = torch.arange(3, 3 + _Rows.NUM, device=device)
+    token_ids = _token_ids(parts)
     inputs = parts.embed(token_ids)
-    recorder = _Recorder(limit, device)
-    hidden = parts.hidden(inputs, torch.arange(_Rows.NUM, device=device), recorder)
+    recorder = _Recorder(limit, token_ids.device)
+    hidden = parts.hidden(inputs, torch.arange(len(token_ids), device=token_ids.device), recorder)
     layers = recorder.layers()
+    _check_tokens_are_apart(parts, _Rows(inputs, limit))
     logits = parts.logits(hidden)
-    if not _agree([logits], [parts.whole(token_ids, _Recorder(limit, device))]):
+    if not _agree([logits], [parts.whole(token_ids, _Recorder(limit, token_ids.device))]):
         raise UnservableError("its layers and its head, taken apart, do not give the logits of the model as it is")
     if parts.num_embeddings < logits.shape[1]:
         raise UnservableError(f"it has {logits.shape[1]} logits and inputs for {parts.num_embeddings} tokens only")
-    _check_tokens_are_apart(parts, _Rows(inputs, limit))
-    return Probed(layers, hidden_size=inputs.shape[1], vocab_size=logits.shape[1])
+    return Probed(layers, inputs.shape[1], logits)
 
 
-def run_apart(parts: ModelParts, device: torch.device) -> int:
+def check_unchanged(parts: ModelParts, found: Probed) -> None:
+    """Whether the model, in which layers were replaced, still gives what was found. Raises UnservableError."""
+    token_ids = _token_ids(parts)
+    hidden = parts.hidden(parts.embed(token_ids), torch.arange(len(token_ids), device=token_ids.device), _Apart())
+    if not _agree([found.logits], [parts.logits(hidden)]):
+        raise UnservableError("it does not give the same with the core's linear layers")
+
+
+def run_apart(parts: ModelParts) -> int:
     """Puts some tokens through the layers, each by itself. Returns how many."""
-    token_ids = torch.arange(3, 3 + _Rows.NUM, device=device)
+    token_ids = _token_ids(parts)
     _run(parts, parts.embed(token_ids), token_ids)
     return len(token_ids)
+
+
+def _token_ids(parts: ModelParts) -> Tensor:
+    return torch.arange(3, 3 + _Rows.NUM, device=parts.model.device)
 
 
 class _Recorder:
@@ -109,7 +125,10 @@ def _layer(index: int, call: AttentionCall, limit: int) -> Layer:
     _check_arguments(call.arguments, call.mask.window, limit)
     key_size, value_size = call.key.shape[-1], call.value.shape[-1]
     scale = call.arguments.get("scaling") or key_size**-0.5
-    rule = AttentionRule(scale, call.mask.window, call.arguments.get("softcap"))
+    sinks = call.arguments.get("s_aux")
+    if sinks is not None and sinks.shape != call.query.shape[1:2]:
+        raise UnservableError(f"its attention sinks have shape {list(sinks.shape)}, not one for each head")
+    rule = AttentionRule(scale, call.mask.window, call.arguments.get("softcap"), sinks)
     return Layer(index, rule, call.key.shape[1], max(key_size, value_size), value_size)
 
 

@@ -34,7 +34,7 @@ def load(folder: Path, **settings: Any) -> Model:
 
 @pytest.mark.parametrize(
     "family",
-    ["cohere", "deepseek_v3", "gemma2", "gpt2", "gpt_neox", "granite", "mixtral", "opt", "phi3", "qwen3_moe"],
+    ["cohere", "deepseek_v3", "gemma2", "gpt2", "gpt_neox", "gpt_oss", "granite", "mixtral", "opt", "qwen3_moe"],
 )
 def test_logits_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     """In one pass, in chunks, and token by token; far beyond the sliding window of those that have one."""
@@ -114,15 +114,28 @@ def test_one_process_computes_it(tmp_path: Path) -> None:
 
 
 NO_PLACE = {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"], "head_dim": 16}
-ALL_EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+ALL_EXPERTS = {
+    "n_routed_experts": 4,
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
 
 
 @pytest.mark.parametrize(
     ("family", "settings", "message"),
     [
-        ("gpt_oss", {**ALL_EXPERTS, "head_dim": 16}, "its attention needs s_aux, which the core's does not have"),
+        (
+            "inkling_text",
+            {**ALL_EXPERTS, "head_dim": 16},
+            "its attention needs position_bias, which the core's does not",
+        ),
+        ("mimo_v2_flash", {**ALL_EXPERTS, "head_dim": 16}, "its layers differ in key-value heads and head size"),
+        ("falcon", {}, "attention does not go through transformers' attention interface"),
         ("bert", {}, "its mask is neither causal nor causal with a sliding window"),
         ("qwen3_next", {**ALL_EXPERTS, **NO_PLACE}, "depends on others outside of its attention"),
+        ("roberta", {"is_decoder": True}, "do not give the logits of the model as it is"),
         ("diffllama", {"head_dim": 16}, "DiffLlamaAttention attends more than once for a token"),
         ("openai-gpt", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}, "attention interface"),
         ("bloom", {"n_layer": 2, "n_head": 4}, "it computes with attention masks itself"),

@@ -58,6 +58,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
     "gpt_neox": {},
+    "gpt_oss": {**_EXPERTS, **_HEAD, **_WINDOWED},
     "gptj": {**_GPT2, "rotary_dim": 8},
     "granite": {"logits_scaling": 2.0, "residual_multiplier": 0.5, "embedding_multiplier": 3.0},
     "granitemoe": {**_EXPERTS, "logits_scaling": 2.0},
