@@ -22,6 +22,7 @@ from tests.core.model.forward import logits_of
 from tests.core.model.lora.test_adapters import logits_of as logits_with
 from tests.core.model.lora.tiny_adapter import TinyAdapter
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel, random_tokens
+from tests.core.model.tiny_transformers import write_model
 
 PROMPT = random_tokens(40, TINY.vocab_size)
 SMOLLM2 = replace(TINY, hidden_size=72, num_heads=9, num_kv_heads=3, head_size=8)
@@ -100,6 +101,28 @@ def test_logits_are_those_of_the_whole_model(tmp_path: Path, tiny: TinyModel, si
     whole = logits_of(load_model(ModelConfig(path=tmp_path)), PROMPT)
     first, *others = shared_logits(tmp_path, size)
     torch.testing.assert_close(first, whole, atol=2e-3, rtol=0)
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+        ("mistral", {"sliding_window": 24}),
+        ("qwen3", {"head_dim": 16}),
+        ("gemma2", {"head_dim": 16, "final_logit_softcapping": 3.0, "attn_logit_softcapping": 5.0}),
+        ("gemma3_text", {"head_dim": 16, "num_key_value_heads": 1}),
+        ("phi3", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_family(tmp_path: Path, family: str, settings: dict[str, Any], size: int) -> None:
+    """Biases of summed layers are added once; of fused tensors each rank has its part of q, of k and of v."""
+    write_model(tmp_path, family, **settings)
+    whole = logits_of(load_model(ModelConfig(path=tmp_path)), PROMPT)
+    first, *others = shared_logits(tmp_path, size)
+    torch.testing.assert_close(first, whole, atol=1e-4, rtol=0)
     assert all(torch.equal(first, other) for other in others)
 
 
