@@ -65,6 +65,27 @@ class _StoredGgufTensor:
         values = torch.from_numpy(_dequantize(self.tensor.data, self.tensor.quantization)).view(self.shape)
         return values if self.num_permuted_heads is None else _unpermute(values, self.num_permuted_heads)
 
+    def part(self, dim: int, places: range) -> Tensor:
+        if len(self.shape) == 1:
+            return self.dense()[places.start : places.stop]
+        return self._rows(places) if dim == 0 else self._columns(places)
+
+    def _rows(self, places: range) -> Tensor:
+        """Of whole heads, if they are permuted."""
+        data = self.tensor.data[places.start : places.stop]
+        values = torch.from_numpy(_dequantize(data, self.tensor.quantization))
+        if self.num_permuted_heads is None:
+            return values
+        return _unpermute(values, self.num_permuted_heads * len(places) // self.shape[0])
+
+    def _columns(self, places: range) -> Tensor:
+        """Out of the blocks that hold them."""
+        block_size, block_bytes = gguf.GGML_QUANT_SIZES[self.tensor.quantization]
+        first, last = places.start // block_size, -(-places.stop // block_size)
+        data = self.tensor.data[:, first * block_bytes : last * block_bytes]
+        values = torch.from_numpy(_dequantize(data, self.tensor.quantization))
+        return values[:, places.start - first * block_size : places.stop - first * block_size]
+
     def row_table(self) -> RowTable:
         # A copy, because a file that shrinks under its mapping would kill the process.
         rows, quantization = np.array(self.tensor.data), self.tensor.quantization

@@ -40,10 +40,13 @@ class LayerLoader:
 
     def head(self, name: str, vocab_size: int, in_size: int) -> Linear:
         """The logits' layer. Of several ranks each computes its part of the vocabulary, and all get the whole."""
-        weight, group = self.source.dense(f"{name}.weight", (vocab_size, in_size)), self.source.group
+        group, shape = self.source.group, (vocab_size, in_size)
         if group is None:
-            return self._make([weight])
-        return GatheredLinear(self._make([own_rows(weight, group)]), group, vocab_size)
+            return self._make([self.source.dense(f"{name}.weight", shape)])
+        rows, num_missing = own_rows(vocab_size, group)
+        parts = [self.source.dense(f"{name}.weight", shape, rows)]
+        parts += [torch.zeros(num_missing, in_size)] * bool(num_missing)
+        return GatheredLinear(self._make(parts), group, vocab_size)
 
     def vector(self, name: str, size: int) -> Tensor:
         return self._place([self.source.dense(name, (size,))])

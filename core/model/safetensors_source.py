@@ -60,13 +60,20 @@ class _StoredSafetensor:
     added: float = 0.0
 
     def dense(self) -> Tensor:
-        values = self._read().to(torch.float32)
-        return values + self.added if self.added else values
+        return self._completed(self._read())
+
+    def part(self, dim: int, places: range) -> Tensor:
+        before = (slice(None),) * dim
+        return self._completed(self.file.get_slice(self.name)[*before, places.start : places.stop])
 
     def row_table(self) -> RowTable:
         # A copy, because a file that shrinks under its mapping would kill the process.
         rows = self._read().clone()
         return lambda ids: rows[ids].to(torch.float32)
+
+    def _completed(self, values: Tensor) -> Tensor:
+        values = values.to(torch.float32)
+        return values + self.added if self.added else values
 
     def _read(self) -> Tensor:
         tensor: Tensor = self.file.get_tensor(self.name)

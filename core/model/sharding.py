@@ -9,9 +9,8 @@
 Shares are as even as whole heads and columns allow. A family's code sees a smaller architecture and smaller tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -115,10 +114,14 @@ class _Cut:
         return shape[self.dim : self.dim + 1] == (self.total,)
 
     def of(self, tensor: Tensor) -> Tensor:
-        """A copy; one that does not fit stays whole."""
+        """One that does not fit stays whole."""
         if not self.fits(tuple(tensor.shape)):
             return tensor
-        return tensor.index_select(self.dim, torch.tensor(list(chain.from_iterable(self.ranges))))
+        return self.join([tensor.narrow(self.dim, part.start, len(part)) for part in self.ranges])
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Those of ``ranges``."""
+        return torch.cat(list(parts), self.dim) if len(parts) > 1 else parts[0]
 
 
 def _cuts(architecture: Architecture, shard: Shard) -> Mapping[str, _Cut]:
@@ -161,7 +164,10 @@ class _Part:
         return (*before, sum(map(len, self.cut.ranges)), *after)
 
     def dense(self) -> Tensor:
-        return self.cut.of(self.stored.dense())
+        return self.cut.join([self.stored.part(self.cut.dim, places) for places in self.cut.ranges])
+
+    def part(self, dim: int, places: range) -> Tensor:
+        return self.dense().narrow(dim, places.start, len(places))
 
     def row_table(self) -> RowTable:
         raise NotImplementedError("embeddings are not cut")

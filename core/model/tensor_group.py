@@ -3,7 +3,6 @@
 from typing import Protocol
 
 from torch import Tensor
-from torch.nn import functional
 
 from core.model.linear import Linear
 
@@ -49,8 +48,8 @@ class GatheredLinear:
         return parts.transpose(0, 1).reshape(len(rows), -1)[:, : self._out_size]
 
 
-def own_rows(weight: Tensor, group: TensorGroup) -> Tensor:
-    """The rank's part of ``weight`` [rows, columns], equally long on every rank: the last ones end in zeros."""
-    num_rows = -(-len(weight) // group.size)
-    part = weight[group.rank * num_rows : (group.rank + 1) * num_rows]
-    return functional.pad(part, (0, 0, 0, num_rows - len(part)))
+def own_rows(num_rows: int, group: TensorGroup) -> tuple[range, int]:
+    """The rank's part of so many rows, and how many zeros make it as long as every rank's is."""
+    length = -(-num_rows // group.size)
+    rows = range(min(group.rank * length, num_rows), min((group.rank + 1) * length, num_rows))
+    return rows, length - len(rows)

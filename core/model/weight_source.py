@@ -27,6 +27,10 @@ class StoredTensor(Protocol):
         """All of it in float32."""
         ...
 
+    def part(self, dim: int, places: range) -> Tensor:
+        """In float32 what it has at ``places`` along ``dim``, without reading much more of the file."""
+        ...
+
     def row_table(self) -> RowTable:
         """Row lookup in a copy that stays in the file's own format, for embeddings."""
         ...
@@ -54,9 +58,10 @@ class WeightSource:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
-    def dense(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor in float32. Raises ModelLoadError if it is missing or has another shape."""
-        return self._take(name, shape).dense()
+    def dense(self, name: str, shape: tuple[int, ...], rows: range | None = None) -> Tensor:
+        """The tensor, or some rows of it, in float32. Raises ModelLoadError if it is missing or has another shape."""
+        stored = self._take(name, shape)
+        return stored.dense() if rows is None else stored.part(0, rows)
 
     def row_table(self, name: str, shape: tuple[int, ...]) -> RowTable:
         """Row lookup in the tensor. Raises ModelLoadError as ``dense`` does."""

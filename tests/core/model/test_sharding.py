@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Q
 from torch import Tensor
 
 from core.config import ModelConfig
@@ -124,6 +125,15 @@ def test_every_family(tmp_path: Path, family: str, settings: dict[str, Any], siz
     first, *others = shared_logits(tmp_path, size)
     torch.testing.assert_close(first, whole, atol=1e-4, rtol=0)
     assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("kind", [Q.F16, Q.BF16, Q.Q8_0, Q.Q4_1], ids=lambda kind: kind.name)
+def test_quantized_files(tmp_path: Path, kind: Q) -> None:
+    """A rank reads the rows that it has, and the blocks that hold its columns: 48 of 96, in blocks of 32."""
+    TinyModel(TINY).write_gguf(tmp_path / "tiny.gguf", kind)
+    whole = logits_of(load_model(ModelConfig(path=tmp_path)), PROMPT)
+    for logits in shared_logits(tmp_path, 2):
+        torch.testing.assert_close(logits, whole, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
