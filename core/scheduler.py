@@ -250,8 +250,8 @@ class Scheduler:
             step.begin(request)
 
     def _refuse_broken_adapters(self) -> None:
-        """End those that wait for an adapter that could not be loaded."""
-        for request in list(self.waiting):
+        """End those that wait for an adapter that could not be loaded, also if they wait for their grammar."""
+        for request in list(self.requests.values()):
             if request.adapter is not None and request.adapter.error is not None:
                 output = self._fail(request, f"{REFUSED}lora_request {request.adapter.error}")
                 self._pending_outputs.setdefault(request.client_index, EngineCoreOutputs()).outputs.append(output)

@@ -9,6 +9,8 @@ from core.config import LoraConfig
 from core.engine import EngineCore
 from core.executor.fake import FakeExecutor
 from core.request_limits import RequestError
+from core.structured_output.compiler import Compilation
+from core.structured_output.constraint import Constraint
 from core.utility_table import UtilityError
 from core.wire.messages import FinishReason, LoRARequest
 from core.wire.sampling_params import SamplingParams
@@ -105,6 +107,19 @@ def test_a_broken_adapter_ends_the_requests_that_name_it_and_no_others() -> None
         call(engine, "add_lora", A)
     executor.loras.broken_paths.clear()
     assert call(engine, "add_lora", A) is True
+
+
+def test_one_that_waits_for_its_grammar_is_told_too() -> None:
+    """It would be told by nobody later."""
+    executor = FakeExecutor()
+    executor.loras.broken_paths.add("/a")
+    engine = engine_of(executor)
+    for request_id in ("first", "held"):
+        add(engine, request_id, A)
+    compilation = Compilation(Future())
+    engine.scheduler.hold(engine.scheduler.requests["held"], Constraint("structured_outputs.regex", compilation, ()))
+    outputs = run_to_end(engine)
+    assert {request_id: len(ends) for request_id, ends in outputs.items()} == {"first": 1, "held": 1}
 
 
 def test_at_most_max_loras_run_at_once_and_nobody_waits_for_ever() -> None:

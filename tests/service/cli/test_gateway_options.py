@@ -54,6 +54,19 @@ def test_defaults() -> None:
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
 
 
+def test_adapters(config: Path) -> None:
+    """Names with their folders, as often as there are adapters; a relative path is one from here."""
+    _, settings, _ = run("--lora-modules", "a=/a", "--lora-modules", "b=x=y")
+    assert settings is not None
+    assert settings.lora_modules == (("a", "/a"), ("b", str(Path("x=y").absolute())))
+    config.write_text("lora-modules: [a=/a, b=/b]")
+    _, settings, _ = run("--config", str(config))
+    assert settings is not None
+    assert settings.lora_modules == (("a", "/a"), ("b", "/b"))
+    result, _, _ = run("--lora-modules", "/a")
+    assert "'/a' is not NAME=PATH" in result.output
+
+
 def test_lockstep() -> None:
     """Cores in lockstep have a coordinator, which logs as the gateway does; others have none."""
     flags = ("--data-parallel-size", "2", "--log-level", "WARNING")

@@ -43,3 +43,10 @@ def test_model_that_is_not_there() -> None:
     assert result.exit_code == 1
     assert "/no/such/model" in result.output
     assert "smollm2-135m" in result.output
+
+
+def test_adapters_need_a_core_that_takes_them() -> None:
+    """Which is said before anything is loaded."""
+    result = CliRunner().invoke(serve, ["smollm2-135m", "--lora-modules", "a=/a"])
+    assert result.exit_code == 2
+    assert "--lora-modules needs --enable-lora" in result.output
