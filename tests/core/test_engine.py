@@ -15,6 +15,7 @@ from tests.core.builders import (
     add,
     add_for_client,
     expected_tokens,
+    give_up,
     make_engine,
     make_message,
     run_to_end,
@@ -326,6 +327,7 @@ def test_a_leaked_block_is_found() -> None:
     engine.scheduler.requests["b"].block_tables[0].pop()
     with pytest.raises(RuntimeError, match="3 blocks, 0 of them null, for 16 slots"):
         engine.check_integrity()
+    give_up(engine)
 
 
 def test_shutdown_frees_the_executor() -> None:

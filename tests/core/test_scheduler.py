@@ -5,7 +5,7 @@ import pytest
 from core.engine import EngineCore
 from core.request_limits import RequestError
 from core.wire.messages import EventType, FinishReason
-from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
+from tests.core.builders import add, expected_tokens, flatten, give_up, make_engine, run_to_end, step, tokens_of
 
 PROMPT = list(range(100, 113))
 
@@ -264,3 +264,4 @@ def test_integrity_counts_requests_too() -> None:
     engine.scheduler.waiting.pop_last()
     with pytest.raises(RuntimeError, match="1 requests, Scheduler\\(0 running, 0 waiting"):
         engine.scheduler.check_integrity()
+    give_up(engine)
