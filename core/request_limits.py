@@ -118,6 +118,8 @@ def _vocabulary_violations(token_ids: list[int], vocab_size: int) -> Iterator[Vi
 def _sampling_violations(params: SamplingParams, limits: RequestLimits) -> Iterator[Violation]:
     if params.thinking_token_budget not in (None, _UNLIMITED):
         yield Violation("thinking_token_budget", "needs a reasoning parser, which this engine does not have")
+    if params.bad_words and not params.bad_words_token_ids:
+        yield Violation("bad_words", "must come with their tokens (_bad_words_token_ids): this engine has no tokenizer")
     if params.n > 1:
         yield Violation("n", f"must be 1: the front end sends one request per sequence, got {params.n}")
     if params.structured_outputs is not None:

@@ -73,6 +73,13 @@ def test_no_number_field_takes_nan_or_infinity(field: str, value: float) -> None
     assert refusal(SamplingParams(**{field: value})).startswith(f"{field} must be")
 
 
+def test_bad_words_come_with_their_tokens() -> None:
+    """A front end that only has the words would get an answer with them."""
+    assert "bad_words must come with their tokens" in refusal(SamplingParams(bad_words=["x"]))
+    check_request(make_message(params=SamplingParams(bad_words=["x"], bad_words_token_ids=[[5]])), LIMITS)
+    check_request(make_message(params=SamplingParams(bad_words=[])), LIMITS)
+
+
 def test_a_thinking_budget_needs_a_reasoning_parser() -> None:
     """Zero counts as given; -1 asks for no limit, which is what there is."""
     assert "thinking_token_budget needs a reasoning parser" in refusal(SamplingParams(thinking_token_budget=0))

@@ -65,6 +65,27 @@ def test_every_scalar_reaches_the_core(smollm2: ServedModel) -> None:
     assert {name: getattr(params, name) for name in scalars} == scalars
 
 
+@pytest.mark.parametrize("field", ["n", "top_p", "max_tokens", "repetition_penalty", "truncate_prompt_tokens"])
+def test_an_explicit_zero_that_means_nothing_is_refused(smollm2: ServedModel, field: str) -> None:
+    """It is not taken for unset."""
+    assert faults_of(lambda: sampled(smollm2, **{field: 0})).keys() == {f"sampling_params.{field}"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("temperature", "top_k", "min_p", "seed", "min_tokens", "presence_penalty", "frequency_penalty"),
+        *("ignore_eos", "logprobs", "prompt_logprobs"),
+    ],
+)
+def test_an_explicit_zero_is_a_zero(smollm2: ServedModel, field: str) -> None:
+    """Whatever the model declares."""
+    declared = GenerationConfig(temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.1)
+    value = getattr(sampled(replace(smollm2, generation_config=declared), **{field: 0}), field)
+    assert value == 0
+    assert value is not None
+
+
 @pytest.mark.parametrize("top_k", [0, -1])
 def test_top_k_off_has_two_names(smollm2: ServedModel, top_k: int) -> None:
     """0 and -1 keep all."""

@@ -115,14 +115,15 @@ def test_one_feature_at_a_time(params: dict[str, Any], expected: int) -> None:
     assert sample_one([1.0, 4.0, 3.0, 2.0], request) == expected
 
 
-def test_min_tokens_ends_while_the_batch_stays_the_same() -> None:
+@pytest.mark.parametrize("min_tokens", [0, 1, 3, 4])
+def test_min_tokens_ends_while_the_batch_stays_the_same(min_tokens: int) -> None:
     """EOS, biased to be certain, comes exactly after min_tokens others."""
-    params = SamplingParams(temperature=0.0, min_tokens=3, eos_token_id=1, logit_bias={1: 100.0})
+    params = SamplingParams(temperature=0.0, min_tokens=min_tokens, eos_token_id=1, logit_bias={1: 100.0})
     request, sampler, tokens = make_request([0], params=params), Sampler(), []
     for _ in range(5):
         tokens += sampler.sample(torch.tensor([[1.0, 4.0, 3.0]]), next_rows(request)).token_ids
         request.token_ids.extend(tokens[-1:])
-    assert tokens == [2, 2, 2, 1, 1]
+    assert tokens == [2] * min_tokens + [1] * (5 - min_tokens)
 
 
 def test_logprobs_are_of_the_raw_logits_and_ranked() -> None:

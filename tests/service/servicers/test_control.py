@@ -37,6 +37,7 @@ async def test_server_info(control: ControlServiceStub, gateway: GatewayServer) 
     info = await control.GetServerInfo(pb.GetServerInfoRequest())
     assert (info.model, info.max_model_len, info.vocab_size) == ("bytes", 1024, 257)
     assert (info.block_size, info.num_kv_blocks, info.dtype) == (16, 101, "float32")
+    assert info.max_logprobs == 20
     assert (info.engine_version, info.data_parallel_size) == ("0.25.1", 1)
     assert list(info.grpc_addresses) == gateway.grpc_addresses
     assert info.start_time.seconds > 0
