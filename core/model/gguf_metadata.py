@@ -10,6 +10,15 @@ from core.model.settings import Settings
 from core.model.weight_source import ModelLoadError
 
 _FAMILIES_BY_NAME = {family.gguf_architecture: name for name, family in FAMILIES.items() if family.gguf_architecture}
+_ONLY: Mapping[str, float] = {
+    "expert_count": 0,
+    "rope.scaling.attn_factor": 1.0,
+    "rope.scaling.yarn_attn_factor": 1.0,
+    "rope.scaling.yarn_ext_factor": 1.0,
+    "rope.scaling.yarn_log_multiplier": 0.0,
+}
+"""What else a file may ask for, and the one value that we have."""
+_LONGROPE_TENSOR = "rope_factors_long.weight"
 _LARGEST_LAYERS = {"gemma2": 46, "gemma3_text": 62}
 """Of the 27B models, which alone do not scale the scores by the size of a head."""
 
@@ -27,7 +36,7 @@ def read_architecture(file: GgufFile) -> Architecture:
     num_heads, hidden_size = keys.count("attention.head_count"), keys.count("embedding_length")
     head_size = keys.count("attention.key_length", hidden_size // num_heads)
     windows = _read_windows(keys, defaults.get("sliding_window_pattern"))
-    _check_supported(keys, head_size)
+    _check_supported(file, keys, head_size)
     return Architecture(
         family=family,
         vocab_size=_vocab_size(file),
@@ -47,11 +56,14 @@ def read_architecture(file: GgufFile) -> Architecture:
     )
 
 
-def _check_supported(keys: Settings, head_size: int) -> None:
+def _check_supported(file: GgufFile, keys: Settings, head_size: int) -> None:
     for key in ("rope.dimension_count", "attention.value_length"):
         if (size := keys.count(key, head_size)) != head_size:
             keys.reject(key, f"must equal the head size {head_size}", size)
-    keys.choice("expert_count", (0,), 0)
+    for key, value in _ONLY.items():
+        keys.choice(key, (value,), value)
+    if _LONGROPE_TENSOR in file.tensors:
+        raise ModelLoadError(f"{file.path}: tensor {_LONGROPE_TENSOR}: LongRoPE is not supported in GGUF files")
 
 
 def _read_windows(keys: Settings, pattern: int | None) -> tuple[int | None, ...]:
@@ -85,7 +97,6 @@ def _read_rope(keys: Settings, default_theta: float) -> Rope:
 
 
 def _read_yarn(keys: Settings) -> YarnScaling:
-    keys.choice("rope.scaling.attn_factor", (1.0,), 1.0)
     return YarnScaling(
         factor=keys.number("rope.scaling.factor"),
         original_max_len=keys.count("rope.scaling.original_context_length", keys.count("context_length")),

@@ -1,10 +1,12 @@
 """Every family of the decoder against transformers in float32, and out of GGUF against safetensors."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Q
+from safetensors.torch import save_file
 
 from core.config import ModelConfig
 from core.model.decoder import Decoder
@@ -50,3 +52,27 @@ def test_a_gguf_gives_the_logits_of_safetensors(tmp_path: Path, tiny: TinyFamily
     assert tiny.gguf_arch is not None
     write_gguf(model, tiny.gguf_arch, tmp_path / "tiny.gguf", kind)
     assert torch.equal(logits_of(load(tmp_path / "tiny.gguf"), PROMPT), logits_of(load(tmp_path), PROMPT))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3_text"])
+def test_bfloat16_stays_as_near_as_transformers_does(tmp_path: Path, name: str) -> None:
+    """Embedding scale, norms, soft-caps and windows in bfloat16: no farther from float32 than twice its distance."""
+    model = TINY_FAMILIES[name].write(tmp_path)
+    exact = logits_by_transformers(model, PROMPT)
+    theirs = (logits_by_transformers(model.to(torch.bfloat16), PROMPT) - exact).square().mean()
+    ours = (logits_of(load_model(ModelConfig(path=tmp_path, dtype="bfloat16")), PROMPT) - exact).square().mean()
+    assert ours < 4 * theirs
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."], ids=["transformers4", "5"])
+def test_the_language_model_of_one_that_sees_images_is_served(tmp_path: Path, prefix: str) -> None:
+    """Without what it sees with."""
+    model = TINY_FAMILIES["gemma3_text"].write(tmp_path)
+    expected = logits_of(load(tmp_path), PROMPT)
+    text_config = json.loads((tmp_path / "config.json").read_text())
+    weights = {
+        name.replace("model.", prefix, 1): weight for name, weight in model.model.state_dict(prefix="model.").items()
+    }
+    save_file({**weights, "vision_tower.patches.weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text_config}))
+    assert torch.equal(logits_of(load(tmp_path), PROMPT), expected)

@@ -1,10 +1,11 @@
 """Which of a path's files is the model."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core.model.open_weights import open_weights
+from core.model.open_weights import is_left_to_transformers, open_weights
 from core.model.weight_source import ModelLoadError
 from tests.core.model.tiny_model import TINY, TinyModel
 
@@ -28,3 +29,33 @@ def test_no_or_several_models_are_told(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(ModelLoadError, match=r"found a\.gguf, b\.gguf"):
         open_weights(tmp_path)
+
+
+LONGROPE = {"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [4.0]}}
+
+
+@pytest.mark.parametrize(
+    ("config", "is_left"),
+    [
+        ({}, False),
+        ({"model_type": "mamba"}, True),
+        ({"model_type": None}, False),
+        (LONGROPE, True),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, True),
+        ({"partial_rotary_factor": 0.5}, True),
+        ({"hidden_act": "relu"}, True),
+        ({"hidden_size": -1}, False),
+    ],
+)
+def test_what_a_config_asks_for_decides_who_computes(tmp_path: Path, config: dict[str, Any], is_left: bool) -> None:
+    """A family that is not one of ours, and one of ours in a way that we have not; but not what is merely wrong."""
+    TinyModel(TINY).write_safetensors(tmp_path, **config)
+    assert is_left_to_transformers(tmp_path) is is_left
+
+
+def test_a_gguf_is_never_left_to_transformers(tmp_path: Path) -> None:
+    """Nor is a folder that has nothing else."""
+    TinyModel(TINY).write_gguf(tmp_path / "tiny.gguf")
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    assert not is_left_to_transformers(tmp_path)
+    assert not is_left_to_transformers(tmp_path / "tiny.gguf")
