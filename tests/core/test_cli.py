@@ -15,6 +15,7 @@ from service.models import resolve_model
 from tests.core.front_end import ROOT, FrontEnd, make_request
 
 ADDRESS = ("--handshake-address", "ipc:///nowhere")
+SECOND_HOST = ("--tensor-parallel-size=2", "--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1")
 
 
 def run_core(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -51,6 +52,11 @@ def test_help_names_every_variable() -> None:
         (("/tmp", *ADDRESS, "--kv-events-endpoint", "5557"), "kv_events_endpoint must be tcp://HOST:PORT"),
         (("/tmp", *ADDRESS, "--kv-events-replay-endpoint", "ipc://x"), "needs --kv-events-endpoint"),
         (("/tmp", *ADDRESS, "--kv-events-endpoint=ipc://x", "--no-enable-prefix-caching"), "there are no events with"),
+        (
+            ("/tmp", *ADDRESS, "--tensor-parallel-size=3", "--nnodes=2"),
+            "tensor_parallel_size 3 must be a multiple of nn",
+        ),
+        (("/tmp", *ADDRESS, "--local", *SECOND_HOST), "host 1 of 2 only runs ranks: `sluicegate core` there"),
         (("/tmp", *ADDRESS, "--shutdown-timeout", "-1"), "-1.0 is not in the range x>=0"),
         (("-m", "vllm.entrypoints.cli.main", "serve", "/no/model", "--headless"), "/no/model: no such file or folder"),
     ],

@@ -22,7 +22,8 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
         log_level="debug",
         log_format="json",
     )
-    config = VllmSettings(Path("/v/python"), "tcp://10.0.0.1:5", ("--dtype", "half")).core_config(Path("/m"), settings)
+    vllm = VllmSettings(Path("/v/python"), "tcp://10.0.0.1:5", ("--dtype", "half"))
+    config = vllm.core_config(Path("/m"), settings, ("--tensor-parallel-size=2",))
     assert (config.is_local, config.num_children, config.handshake_address) == (False, 1, "tcp://10.0.0.1:5")
     assert config.command[3:] == (
         "service.vllm_engine",
@@ -35,6 +36,7 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
         "--engine-option=--shutdown-timeout=40",
         "--engine-option=--max-logprobs=20",
         "--engine-option=--max-model-len=64",
+        "--engine-option=--tensor-parallel-size=2",
         "--engine-option=--dtype",
         "--engine-option=half",
     )
