@@ -10,6 +10,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from core.model.weight_source import ModelLoadError
 
+MXFP4 = "mxfp4"
+"""The one ``quant_method`` that is read: four bits, and a scale for every 32 of them. Weights are dequantized."""
 _HEADS = ("ForCausalLM", "LMHeadModel")
 
 
@@ -50,8 +52,15 @@ def _check_raw(path: Path, raw: dict[str, Any]) -> None:
     named = [str(name) for name in raw.get("architectures") or []]
     if named and not any(name.endswith(_HEADS) for name in named):
         raise ModelLoadError(f"{path}: architectures must name a causal language model, got {', '.join(named)}")
-    if raw.get("quantization_config") is not None:
-        raise ModelLoadError(f"{path}: quantization_config: quantized checkpoints are read as GGUF only")
+    if (quantization := raw.get("quantization_config")) is not None and _method(quantization) != MXFP4:
+        raise ModelLoadError(
+            f"{path}: quantization_config: of quantized checkpoints only {MXFP4} is read, and GGUF, got "
+            f"{_method(quantization)!r}"
+        )
+
+
+def _method(quantization: Any) -> Any:
+    return quantization.get("quant_method") if isinstance(quantization, dict) else None
 
 
 def _check(path: Path, config: Any) -> None:

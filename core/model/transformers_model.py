@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
+from transformers.utils.quantization_config import Mxfp4Config
 
 from core.config import ModelConfig
 from core.model.architecture import ModelShape
@@ -113,6 +114,7 @@ def _shape(family: str, found: Probed, longest: int) -> ModelShape:
 
 def _load(folder: Path, config: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """Raises ModelLoadError, UnservableError."""
+    quantized = getattr(config, "quantization_config", None) is not None
     # Its annotations do not know that there is a report as well.
     from_pretrained: Any = AutoModelForCausalLM.from_pretrained
     try:
@@ -126,6 +128,7 @@ def _load(folder: Path, config: Any, device: torch.device, dtype: torch.dtype) -
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **({"quantization_config": Mxfp4Config(dequantize=True)} if quantized else {}),
         )
     except Exception as error:  # a constructor of a family raises what it likes
         if isinstance(error, KeyError) and error.args == (NAME,):

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Mxfp4Config
 
 from core.config import ModelConfig
 from core.executor.in_process import InProcessExecutor
@@ -90,6 +92,30 @@ def test_longrope_rotates_all_texts_alike(tmp_path: Path) -> None:
     assert (logits_of(load(tmp_path), PROMPT[:32]) - logits_of(short, PROMPT[:32])).abs().max() > 0.1
 
 
+def test_mxfp4_is_dequantized(tmp_path: Path) -> None:
+    """As gpt-oss is published; the experts are those that transformers makes of them."""
+    write_model(tmp_path, "gpt_oss", intermediate_size=64)
+    quantize_experts(tmp_path)
+    written = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype="float32", attn_implementation="eager", quantization_config=Mxfp4Config(dequantize=True)
+    )
+    expected = logits_by_transformers(written, PROMPT)
+    torch.testing.assert_close(logits_of(load(tmp_path), PROMPT), expected, atol=TOLERANCE, rtol=0)
+
+
+def quantize_experts(folder: Path) -> None:
+    """Puts random blocks and scales in the place of their weights [experts, in_size, out_size]."""
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    tensors = load_file(weights)
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        num_experts, in_size, out_size = tensors.pop(name).shape
+        shape = (num_experts, out_size, in_size // 32)
+        tensors[f"{name}_blocks"] = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8)
+        tensors[f"{name}_scales"] = torch.randint(122, 125, shape, dtype=torch.uint8)
+    save_file(tensors, weights, {"format": "pt"})
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}))
+
+
 def test_a_model_sleeps_and_wakes_up(tmp_path: Path) -> None:
     """Asleep it leaves nothing in memory; awake it is the one that it was."""
     write_model(tmp_path, "mixtral")
@@ -158,7 +184,7 @@ def test_what_would_be_served_wrong_is_refused(
         ({"model_type": "bart"}, "encoder-decoder models cannot be served"),
         ({"model_type": "gemma3"}, "models of more than text cannot be served"),
         ({"architectures": ["Phi3ForSequenceClassification"]}, "must name a causal language model, got Phi3ForSeq"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: quantized checkpoints"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: of quantized .* mxfp4 .* got 'fp8'"),
         ({"num_hidden_layers": 4}, r"missing tensor model.layers.3\S+ \(6 in all\)"),
         ({"num_hidden_layers": 2}, r"unexpected tensor model.layers.2\S+ \(6 in all\)"),
         ({"intermediate_size": 80}, "mismatched"),
