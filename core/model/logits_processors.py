@@ -93,8 +93,7 @@ class BadWords:
         has_single_tokens = self._single_tokens.arrange(rows, logits)
         self._asking = rows.asking(lambda params: params.bad_words_token_ids)
         known, self._words = self._words, {}
-        for row in self._asking:
-            request = rows.requests[row]
+        for request in dict.fromkeys(rows.requests[row] for row in self._asking):
             self._words[request] = known[request] if request in known else _words_by_last_but_one(request)
         self._asking = [row for row in self._asking if self._words[rows.requests[row]]]
         return has_single_tokens or bool(self._asking)

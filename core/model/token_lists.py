@@ -29,7 +29,7 @@ class TokenLists:
     def arrange(self, rows: Rows) -> NamedTokens | None:
         """None if no request of ``rows`` names any."""
         known, self._lists = self._lists, {}
-        for request in rows.requests:
+        for request in dict.fromkeys(rows.requests):
             self._lists[request] = known[request] if request in known else self._make(request)
         found = [(row, lists) for row, request in enumerate(rows.requests) if (lists := self._lists[request])]
         if not found:
