@@ -113,11 +113,15 @@ _DEFAULT_MAX_IN_MEMORY = 16
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Of adapters: ``max_loras`` that run in one step, ``max_cpu_loras`` in memory (None: 16, or more if more run)."""
+    """Of adapters: ``max_loras`` that run in one step, ``max_cpu_loras`` in memory (None: 16, or more if more run).
+
+    ``root``: the folder that they must be in; None = any.
+    """
 
     max_loras: int = 4
     max_lora_rank: int = 16
     max_cpu_loras: int | None = None
+    root: Path | None = None
 
     def __post_init__(self) -> None:
         for field in ("max_loras", "max_lora_rank"):
@@ -129,6 +133,15 @@ class LoraConfig:
     @property
     def max_in_memory(self) -> int:
         return self.max_cpu_loras or max(self.max_loras, _DEFAULT_MAX_IN_MEMORY)
+
+    def checked(self, path: str) -> str:
+        """``path``, without links if there is a root. Raises ValueError for one that is not in it."""
+        if self.root is None:
+            return path
+        resolved = Path(path).resolve()
+        if not resolved.is_relative_to(self.root.resolve()):
+            raise ValueError(f"must have a path in {self.root}, which is --lora-root, got {path[:200]!r}")
+        return str(resolved)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,17 @@ from core.wire.messages import LoRARequest
 
 
 class Adapter:
-    """Owned by the busy loop. ``key`` is what the executor knows it by: every load has one of its own.
+    """Owned by the busy loop. ``path`` is where it is loaded from.
+
+    ``key`` is what the executor knows it by: every load has one of its own.
 
     ``num_namesakes``: how many of its name there were before it. With the name it is part of the names of KV blocks: so
     what was computed with one is never found by requests of another, yet cores that load alike name alike.
     """
 
-    def __init__(self, lora: LoRARequest, key: int, num_namesakes: int) -> None:
+    def __init__(self, lora: LoRARequest, path: str, key: int, num_namesakes: int) -> None:
         self.lora = lora
+        self.path = path
         self.key = key
         self.cache_name = f"{num_namesakes}:{lora.lora_name}"
         self.loading: Future[None] | None = None

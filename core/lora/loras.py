@@ -52,7 +52,8 @@ class Loras:
         return sorted(lora_id for lora_id, adapter in self._adapters.items() if adapter.is_loaded)
 
     def add(self, lora: LoRARequest) -> "Future[bool]":
-        """Load it, unless it is there. Raises ValueError for an id that another adapter has, RuntimeError without room.
+        """Load it, unless it is there. Raises ValueError for an id that another adapter has, and for a path that is not
+        allowed; RuntimeError without room.
 
         ``load_inplace``: it takes the place of the one that has its id, whose requests go on with what they began with.
         """
@@ -106,7 +107,7 @@ class Loras:
         if adapter is None:
             if not lora.lora_path:
                 raise RequestError(Violation("lora_request", f"names adapter {lora.lora_int_id}, which is not loaded"))
-            adapter = self._adapters[lora.lora_int_id] = self._make(lora)
+            adapter = self._adapters[lora.lora_int_id] = self._make_for_request(lora)
         elif adapter.is_other_than(lora):
             raise RequestError(Violation("lora_request", _taken(adapter, lora)))
         self._adapters.move_to_end(lora.lora_int_id)
@@ -154,9 +155,16 @@ class Loras:
             raise RuntimeError(f"requests use {dict(found)}, known are {known}")
 
     def _make(self, lora: LoRARequest) -> Adapter:
-        num_namesakes = self._num_of_name[lora.lora_name]
+        """Raises ValueError for a path that is not allowed."""
+        path, num_namesakes = self._config.checked(lora.lora_path), self._num_of_name[lora.lora_name]
         self._num_of_name[lora.lora_name] += 1
-        return Adapter(lora, next(self._keys), num_namesakes)
+        return Adapter(lora, path, next(self._keys), num_namesakes)
+
+    def _make_for_request(self, lora: LoRARequest) -> Adapter:
+        try:
+            return self._make(lora)
+        except ValueError as error:
+            raise RequestError(Violation("lora_request", str(error))) from error
 
     def _is_ready(self, adapter: Adapter) -> bool:
         if adapter.loading is None:
@@ -168,7 +176,7 @@ class Loras:
         if self._num_in_memory >= self._config.max_in_memory and not self._evict():
             return False
         self._num_in_memory += 1
-        adapter.loading = self._executor.load_lora(adapter.key, adapter.lora.lora_path)
+        adapter.loading = self._executor.load_lora(adapter.key, adapter.path)
         self._loading.append(adapter)
         return True
 

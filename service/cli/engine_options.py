@@ -95,6 +95,11 @@ _ENGINE_OPTIONS = [
         type=_AT_LEAST_ONE,
         help="Most adapters in memory. Default: 16, or --max-loras if more.",
     ),
+    click.option(
+        "--lora-root",
+        type=click.Path(file_okay=False),
+        help="Folder that adapters must be in, whoever asks for them. Default: any that the core can read.",
+    ),
     click.option("--seed", type=int, default=0, help="Mixed into the draws of requests that bring no seed."),
     click.option(
         "--profile-dir",
@@ -152,6 +157,7 @@ CORE_KEYS = (
     "max-loras",
     "max-lora-rank",
     "max-cpu-loras",
+    "lora-root",
     "seed",
     "max-logprobs",
     "profile-dir",

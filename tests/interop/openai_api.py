@@ -48,9 +48,13 @@ class OpenAIApi:
         connection.request("GET", path)
         return _body(connection)
 
-    def post(self, path: str) -> str:
+    def post(self, path: str, **fields: Any) -> str:
+        """``fields`` as JSON, if there are any."""
         connection = self._connection()
-        connection.request("POST", path)
+        if fields:
+            connection.request("POST", path, json.dumps(fields), {"Content-Type": "application/json"})
+        else:
+            connection.request("POST", path)
         return _body(connection)
 
     def _call(self, path: str, request: Answer) -> Answer:

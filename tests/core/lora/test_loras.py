@@ -1,6 +1,7 @@
 """Adapters in an engine: loaded beside the steps, held back by the limit, gone when nobody uses them any more."""
 
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -286,6 +287,22 @@ def test_asleep_nothing_is_loaded_and_requests_wait() -> None:
     add(engine, "r", A)
     engine.call_utility("wake_up", [None])
     assert len(tokens_of(run_to_end(engine)["r"])) == 3
+
+
+def test_adapters_are_where_the_operator_wants_them(tmp_path: Path) -> None:
+    """Whatever links and dots a path has, and whoever asks."""
+    root = tmp_path / "adapters"
+    (root / "a").mkdir(parents=True)
+    (root / "link").symlink_to(tmp_path)
+    executor = FakeExecutor()
+    engine = engine_of(executor, root=root)
+    for path in ("/etc", str(root / ".." / "x"), str(root / "link" / "x"), "a"):
+        with pytest.raises(RequestError, match=r"lora_request must have a path in .*/adapters, which is --lora-root"):
+            add(engine, "r", LoRARequest("a", 1, path))
+        with pytest.raises(UtilityError, match="must have a path in"):
+            engine.call_utility("add_lora", [LoRARequest("a", 1, path)])
+    call(engine, "add_lora", LoRARequest("a", 1, f"{root}/b/../a"))
+    assert list(executor.loras.paths.values()) == [str((root / "a").resolve())]
 
 
 def test_without_lora_nothing_of_it_works() -> None:
