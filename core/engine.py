@@ -143,7 +143,8 @@ class EngineCore:
         self._take_aborts()
         self._start_due_steps()
         if not self._batch_queue:
-            self._utilities.settle_pauses()
+            if not self.scheduler.has_work():  # else a grammar does not know yet what may come next
+                self._utilities.settle_pauses()
             return {}, False
         step, result = self._batch_queue.wait_for_oldest()
         self.scheduler.abort_requests(self._take_aborts())
@@ -176,6 +177,8 @@ class EngineCore:
             self._kv_events.close()
 
     def _start_due_steps(self) -> None:
+        if self._grammars is not None:
+            self._grammars.wait_for_masks()
         while self._batch_queue.has_room and (step := self.scheduler.schedule()) is not None:
             if step.constrained and self._grammars is not None:
                 step.work.grammar_bitmask = self._grammars.mask(step.constrained)

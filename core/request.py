@@ -142,9 +142,9 @@ class Request:
     def num_due_tokens(self) -> int:
         """Tokens to compute next; 0 if what is in flight surely brings the request to its end.
 
-        0 too while a grammar does not know yet what the step in flight chooses.
+        0 too while a grammar does not know what may come next, which with a step in flight it never does.
         """
-        if self.constraint is not None and self.num_output_placeholders:
+        if self.constraint is not None and (self.num_output_placeholders or not self.constraint.is_ready):
             return 0
         num_expected_tokens = self.num_tokens + self.num_output_placeholders
         return num_expected_tokens - self.num_scheduled_tokens if num_expected_tokens < self.max_num_tokens else 0

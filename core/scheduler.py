@@ -239,7 +239,7 @@ class Scheduler:
         """Admit requests in their order until one does not fit."""
         while self.waiting and step.budget > 0 and len(self.running) < self._config.max_num_seqs:
             request = self.waiting[0] if self.loras is None else self.loras.choose(self.waiting, self.running)
-            if request is None or not self.kv_cache.admit(request):
+            if request is None or not request.num_due_tokens or not self.kv_cache.admit(request):
                 break
             self.waiting.remove(request)
             self.running.add(request)

@@ -1,7 +1,6 @@
 """Forms become grammars on one thread beside the busy loop, each form once."""
 
 import logging
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.structured_output.form import Form, FormError
+from core.structured_output.masks import submit_with_stack
 from core.structured_output.trial_process import TrialProcess
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 MAX_GRAMMARS = 64
 """Kept for requests to come, the least recently used goes first."""
-_STACK_BYTES = 16 << 20
-"""Of the thread: eight times what a trial has."""
 
 
 class Grammar(NamedTuple):
@@ -93,11 +91,7 @@ class GrammarCompiler:
         self._thread.shutdown(cancel_futures=True)
 
     def _submit(self, form: Form) -> "Future[Grammar]":
-        before = threading.stack_size(_STACK_BYTES)  # of the thread, should this be what starts it
-        try:
-            future = self._thread.submit(self._compile, form)
-        finally:
-            threading.stack_size(before)
+        future = submit_with_stack(self._thread, lambda: self._compile(form))
         future.add_done_callback(lambda _: self._on_done())
         return future
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from core.structured_output.compiler import Compilation
 from core.structured_output.form import FormError
+from core.structured_output.masks import MaskThreads
 from core.wire.messages import REFUSED
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Mask = NDArray[np.int32]
+"""[words]: bit j of word i is token 32 i + j, 1 allows it."""
 _WORD_BITS = 32
 
 
@@ -26,11 +30,23 @@ class Constraint:
     complete text; whatever else a vocabulary has for an end, the request would go on after it.
     """
 
-    def __init__(self, field: str, compilation: Compilation, end_token_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        field: str,
+        compilation: Compilation,
+        end_token_ids: Collection[int],
+        threads: MaskThreads,
+        num_words: int,
+    ) -> None:
         self._field = field
         self._end_token_ids = frozenset(end_token_ids)
         self._not_end_token_ids: frozenset[int] = frozenset()
+        self._threads = threads
+        self._num_words = num_words
+        self.is_exhausted = False
+        """The text is complete, nothing can follow, and there is no token to say so."""
         self._matcher: LLMatcher | None = None
+        self._mask: Future[Mask] | None = None
         self._compilation: Compilation | None = compilation
         compilation.join()
 
@@ -53,33 +69,33 @@ class Constraint:
         self._matcher = grammar.matcher.deep_copy()
         if not self._matcher.consume_tokens(list(output_token_ids)):
             return f"the output so far does not follow {self._field}"
+        self._mask = self._threads.submit(self._compute_mask)
         return None
 
-    def fill(self, mask: NDArray[np.int32]) -> None:
-        """Set the bits of the tokens that may come next, and of no others, in ``mask`` [words]: bit j of word i is
-        token 32 i + j. None is set when the matcher has met one of its limits, which ``fault`` tells."""
-        self._running.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        if self._running.is_error():
-            mask[:] = 0
-            return
-        for token_id in self._not_end_token_ids:
-            mask[token_id // _WORD_BITS] &= ~_bit(token_id)
-        if self._running.is_accepting():
-            for token_id in self._end_token_ids:
-                mask[token_id // _WORD_BITS] |= _bit(token_id)
+    @property
+    def is_ready(self) -> bool:
+        """Whether it knows what may come next."""
+        return self._mask is not None and self._mask.done()
+
+    @property
+    def mask(self) -> Mask:
+        """The tokens that may come next, once it ``is_ready``. None when the matcher has met a limit, see ``fault``."""
+        assert self._mask is not None, "ready"
+        return self._mask.result()
 
     def accept(self, token_id: int) -> bool:
         """Whether ``token_id``, which does not end the request, may stand where it does."""
-        return self._running.consume_token(token_id)
-
-    @property
-    def is_exhausted(self) -> bool:
-        """The text is complete, nothing can follow, and there is no token to say so."""
-        return not self._end_token_ids and self._running.is_accepting() and self._running.is_stopped()
+        # While a thread has the matcher, nobody else may ask it anything.
+        assert self.is_ready, "or it would not have been scheduled"
+        if not self._running.consume_token(token_id):
+            return False
+        self.is_exhausted = not self._end_token_ids and self._running.is_accepting() and self._running.is_stopped()
+        self._mask = self._threads.submit(self._compute_mask)
+        return True
 
     @property
     def fault(self) -> str | None:
-        """Why it cannot say what may come next."""
+        """Why it cannot say what may come next, once it cannot."""
         return f"{self._field}: {self._running.get_error()[:200]}" if self._running.is_error() else None
 
     def close(self) -> None:
@@ -88,6 +104,20 @@ class Constraint:
         if self._compilation is not None:
             self._compilation.leave()
             self._compilation = None
+
+    def _compute_mask(self) -> Mask:
+        matcher, mask = self._matcher, np.zeros(self._num_words, np.int32)
+        if matcher is None or matcher.is_error():  # closed meanwhile, or at an end with an error
+            return mask
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if matcher.is_error():
+            return np.zeros_like(mask)
+        for token_id in self._not_end_token_ids:
+            mask[token_id // _WORD_BITS] &= ~_bit(token_id)
+        if matcher.is_accepting():
+            for token_id in self._end_token_ids:
+                mask[token_id // _WORD_BITS] |= _bit(token_id)
+        return mask
 
     @property
     def _running(self) -> "LLMatcher":

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from core.executor.interface import GrammarBitmask
 from core.request import Request
 from core.structured_output.compiler import GrammarCompiler
 from core.structured_output.constraint import Constraint
 from core.structured_output.form import FIELD, Form
+from core.structured_output.masks import MaskThreads
 from core.wire.sampling_params import StructuredOutputs
 
 
@@ -21,6 +20,7 @@ class Grammars:
 
     def __init__(self, tokenizer_folder: Path, vocab_size: int) -> None:
         self._num_words = -(-vocab_size // 32)
+        self.masks = MaskThreads()
         self._compiler = GrammarCompiler(tokenizer_folder, vocab_size, lambda: self.on_done())
         self.on_done: Callable[[], None] = lambda: None
 
@@ -30,15 +30,17 @@ class Grammars:
         ends = request.stop_token_ids
         if request.eos_token_id is not None:
             ends |= {request.eos_token_id}
-        return Constraint(f"{FIELD}.{form.kind}", self._compiler.compile(form), ends)
+        return Constraint(f"{FIELD}.{form.kind}", self._compiler.compile(form), ends, self.masks, self._num_words)
+
+    def wait_for_masks(self) -> None:
+        """Before a step is made: those that are not there in a moment are left to a later one."""
+        self.masks.wait()
 
     def mask(self, requests: Sequence[Request]) -> GrammarBitmask:
-        """For a step that gives each of ``requests``, which have constraints, a token."""
-        bits = np.zeros((len(requests), self._num_words), np.int32)
-        for row, request in zip(bits, requests, strict=True):
-            assert request.constraint is not None, "asked by the caller"
-            request.constraint.fill(row)
-        return GrammarBitmask([request.request_id for request in requests], bits.tobytes())
+        """For a step that gives each of ``requests``, whose constraints are ready, a token."""
+        bits = b"".join([request.constraint.mask.tobytes() for request in requests if request.constraint is not None])
+        return GrammarBitmask([request.request_id for request in requests], bits)
 
     def close(self) -> None:
         self._compiler.close()
+        self.masks.close()

@@ -9,6 +9,7 @@ from llguidance import LLTokenizer
 from core.structured_output.compiler import Compilation, Grammar
 from core.structured_output.constraint import Constraint
 from core.structured_output.form import FormError
+from core.structured_output.masks import MaskThreads
 from core.wire.messages import REFUSED
 from tests.core.structured_output.following import matcher_of
 
@@ -20,14 +21,20 @@ class Followed:
         self.vocabulary = vocabulary
         future: Future[Grammar] = Future()
         future.set_result(Grammar(matcher_of(vocabulary, "regex", regex), frozenset(vocabulary.eos_tokens)))
-        self.constraint = Constraint("structured_outputs.regex", Compilation(future), ends)
+        self.threads = MaskThreads()
+        num_words = -(-vocabulary.vocab_size // 32)
+        self.constraint = Constraint("structured_outputs.regex", Compilation(future), ends, self.threads, num_words)
         self.cause = self.constraint.start(vocabulary.greedy_tokenize(text))
+
+    def accept(self, text: str) -> bool:
+        """Once it is known what may come."""
+        assert self.allowed
+        return self.constraint.accept(self.token(text))
 
     @property
     def allowed(self) -> set[int]:
-        mask = np.full(-(-self.vocabulary.vocab_size // 32), -1, np.int32)
-        self.constraint.fill(mask)
-        return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+        bits = np.unpackbits(self.constraint.mask.view(np.uint8), bitorder="little")
+        return set(np.flatnonzero(bits).tolist())
 
     def token(self, text: str) -> int:
         (token_id,) = self.vocabulary.greedy_tokenize(text)
@@ -39,10 +46,10 @@ def test_only_what_the_form_allows(vocabulary: LLTokenizer) -> None:
     (eos,) = vocabulary.eos_tokens
     followed = Followed(vocabulary, "foo|far+", {eos})
     assert followed.allowed == {followed.token("f"), followed.token("foo")}
-    assert followed.constraint.accept(followed.token("f"))
+    assert followed.accept("f")
     assert followed.allowed == {followed.token("o"), followed.token("a")}
-    assert followed.constraint.accept(followed.token("a"))
-    assert followed.constraint.accept(followed.token("r"))
+    assert followed.accept("a")
+    assert followed.accept("r")
     assert followed.allowed == {followed.token("r"), eos}
 
 
@@ -59,7 +66,7 @@ def test_request_without_an_end(vocabulary: LLTokenizer) -> None:
     followed = Followed(vocabulary, "fo{1,2}", set(), "fo")
     assert followed.allowed == {followed.token("o")}
     assert not followed.constraint.is_exhausted
-    assert followed.constraint.accept(followed.token("o"))
+    assert followed.accept("o")
     assert followed.constraint.is_exhausted
 
 
@@ -73,10 +80,9 @@ def test_goes_on_behind_an_output(vocabulary: LLTokenizer) -> None:
 
 
 def test_token_that_is_not_allowed(vocabulary: LLTokenizer) -> None:
-    """It is not accepted, nothing is after it, and there is a reason."""
+    """It is not accepted, and there is a reason."""
     followed = Followed(vocabulary, "foo", {5})
-    assert not followed.constraint.accept(followed.token("bar"))
-    assert followed.allowed == set()
+    assert not followed.accept("bar")
     assert str(followed.constraint.fault).startswith("structured_outputs.regex: ")
 
 
@@ -90,7 +96,7 @@ def test_token_that_is_not_allowed(vocabulary: LLTokenizer) -> None:
 def test_form_that_does_not_compile(error: Exception, cause: str) -> None:
     """The client's fault is a refusal, ours is not."""
     future: Future[Grammar] = Future()
-    constraint = Constraint("structured_outputs.json", Compilation(future), ())
+    constraint = Constraint("structured_outputs.json", Compilation(future), (), MaskThreads(), 32)
     assert not constraint.is_settled
     future.set_exception(error)
     assert constraint.is_settled
@@ -101,7 +107,7 @@ def test_nobody_waits_for_a_closed_one() -> None:
     """What has not begun never will, once the last of those who wait for it is closed."""
     future: Future[Grammar] = Future()
     compilation = Compilation(future)
-    constraints = [Constraint("f", compilation, ()) for _ in range(2)]
+    constraints = [Constraint("f", compilation, (), MaskThreads(), 32) for _ in range(2)]
     constraints[0].close()
     constraints[0].close()
     assert not future.cancelled()

@@ -12,6 +12,7 @@ import tokenizers
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor
 from core.structured_output.grammars import Grammars
+from core.structured_output.masks import NUM_MASK_THREADS
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason
 from core.wire.sampling_params import StructuredOutputs
 from tests.core.builders import add, expected_tokens, make_engine, step, tokens_of
@@ -216,3 +217,25 @@ def test_token_that_breaks_the_form(make: Make) -> None:
     assert structured.end("r")[0] is FinishReason.ERROR
     assert "structured_outputs.choice" in str(structured.end("r")[1])
     assert structured.text("other") == "foo"
+
+
+def test_a_request_whose_mask_takes_long_holds_nobody_up(make: Make, grammars: Grammars) -> None:
+    """It is left out of the steps meanwhile, also when a pause waits for it, and then goes on."""
+    structured, goes_on = make(), threading.Event()
+    structured.add("slow", StructuredOutputs(regex="fo{5,9}x"))
+    structured.add("other", None, eos_token_id=None, max_tokens=8)
+    while "slow" not in structured.outputs:
+        structured.step()
+    busy = [grammars.masks.submit(goes_on.wait) for _ in range(NUM_MASK_THREADS)]
+    structured.step()
+    paused = structured.engine.call_utility("pause_scheduler", ["wait", False])
+    while not structured.outputs["other"][-1].finish_reason:
+        structured.step()
+    structured.step()
+    assert len(structured.outputs["slow"]) <= 2
+    assert not paused.done()
+    goes_on.set()
+    structured.run()
+    assert all(future.result() for future in busy)
+    assert paused.done()
+    assert structured.text("slow").startswith("fooooo")
