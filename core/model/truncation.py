@@ -32,7 +32,8 @@ class Truncation:
 
     def __init__(self, log_min_p: Tensor, top_k: Tensor, top_p: Tensor) -> None:
         self._log_min_p, self._top_k, self._top_p = log_min_p, top_k, top_p
-        self._needs_total = bool(((top_p < 1) & (top_k == 0) & log_min_p.isinf()).any())
+        self._is_top_p_alone = (top_k == 0) & log_min_p.isinf()
+        self._needs_total = bool((self._is_top_p_alone & (top_p < 1)).any())
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams], device: torch.device) -> "Truncation":
@@ -50,9 +51,11 @@ class Truncation:
         best, token_ids = logits.topk(size, -1)
         is_all = size == logits.shape[1]
         threshold = torch.maximum(best[:, 0] + self._log_min_p, self._kth_best(best))
+        # The others must have been found as a whole before top_p can take its part of them.
+        is_known = self._is_top_p_alone | (best[:, -1] < threshold)
         threshold = torch.maximum(threshold, self._nucleus_edge(logits, best, threshold))
         kept = torch.where(best < threshold[:, None], -torch.inf, best)
-        return Candidates(token_ids, kept, (best[:, -1] < threshold) | is_all)
+        return Candidates(token_ids, kept, is_known & (best[:, -1] < threshold) | is_all)
 
     def _kth_best(self, best: Tensor) -> Tensor:
         """-inf where top_k keeps all tokens, or more than ``best`` has."""
@@ -65,7 +68,7 @@ class Truncation:
         stay = torch.where(best < threshold[:, None], -torch.inf, best)
         total = stay.logsumexp(-1)
         if self._needs_total:
-            total = torch.where(threshold == -torch.inf, logits.logsumexp(-1), total)
+            total = torch.where(self._is_top_p_alone, logits.logsumexp(-1), total)
         sums = (stay - total[:, None]).exp().cumsum(-1)
         last_kept = (sums < self._top_p[:, None]).sum(-1)
         edge = best.gather(1, last_kept.clamp_max(best.shape[1] - 1)[:, None])[:, 0]

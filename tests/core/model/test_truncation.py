@@ -1,5 +1,6 @@
 """min_p, top_k and top_p keep the tokens that their definitions keep."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -76,6 +77,24 @@ def test_top_p_agrees_with_a_full_sort(scale: float) -> None:
 def test_each_limit_works_on_what_the_one_before_left(params: dict[str, Any], tokens: list[int]) -> None:
     """So top_p reaches its sum sooner when top_k has taken the rest; 0.4 of 0.7 is 0.571."""
     assert kept(log(0.4, 0.3, 0.2, 0.1)[None], [params]) == [tokens]
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 8.0])
+def test_however_many_candidates_a_row_keeps_the_same(scale: float) -> None:
+    """With every mix of the three limits, wider and narrower than what is looked at: all of it, or it says that not."""
+    logits = torch.randn(5000, generator=torch.Generator().manual_seed(2)) * scale
+    limits = {"min_p": (0.0, 1e-6, 0.1, 0.9), "top_k": (0, 1, 100, 300, 4000), "top_p": (0.05, 0.5, 0.99, 1.0)}
+    asked = [dict(zip(limits, values, strict=True)) for values in itertools.product(*limits.values())]
+    rows = logits.expand(len(asked), -1)
+    every = kept(rows, asked)
+    for size in candidate_sizes(5000):
+        found = kept(rows, asked, size)
+        wrong = [one for one, few, all_ in zip(asked, found, every, strict=True) if few not in (None, all_)]
+        assert wrong == []
+        needed = [
+            one for one, few, all_ in zip(asked, found, every, strict=True) if few is None and len(all_ or ()) < 50
+        ]
+        assert [one for one in needed if one["top_k"] <= size and not one["min_p"]] == []
 
 
 def test_masked_tokens_stay_masked() -> None:
