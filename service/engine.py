@@ -111,9 +111,12 @@ def max_cached_tokens(response: EngineReadyResponse) -> int:
 
 
 def _can_stand_in(response: EngineReadyResponse, served: EngineReadyResponse) -> bool:
-    """Requests are checked against what the first said."""
+    """Requests are checked against what the first said. How many of them fit at once is another matter.
+
+    A core that sizes its KV cache by the memory it finds has a little more or less of it whenever it starts.
+    """
     is_long_enough = response.max_model_len >= served.max_model_len
-    return is_long_enough and max_cached_tokens(response) >= max_cached_tokens(served)
+    return is_long_enough and max_cached_tokens(response) >= min(max_cached_tokens(served), served.max_model_len)
 
 
 def _check_size(field: str, size: int, bound: int) -> None:

@@ -24,6 +24,21 @@ def test_cached_tokens() -> None:
     assert max_cached_tokens(msgspec.structs.replace(READY, kv_cache_size_tokens=64)) == 48
 
 
+@pytest.mark.parametrize(
+    ("served", "found", "may"), [(101, 101, True), (101, 70, True), (101, 64, False), (40, 40, True), (40, 39, False)]
+)
+def test_a_core_that_stands_in(served: int, found: int, may: bool) -> None:
+    """It must take any request that the first would have taken, however few at once: here of 1024 tokens, in blocks."""
+    engine = Engine(0)
+    first, second = (msgspec.structs.replace(READY, num_gpu_blocks=count) for count in (served, found))
+    engine.introduce(first, 0)
+    if may:
+        engine.introduce(second, 1)
+    else:
+        with pytest.raises(WireError, match="can less than"):
+            engine.introduce(second, 1)
+
+
 @pytest.mark.parametrize("size", [-1, 0, 2**63 - 1])
 def test_sizes_that_no_cache_has(size: int) -> None:
     """A cache of so many tokens is none."""
