@@ -141,6 +141,11 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     metavar="FOLDER",
     help="Where tokenizer.json is, for structured output. Default: where the model is.",
 )
+@option(
+    "--preload-vocabulary/--no-preload-vocabulary",
+    default=ModelConfig.preload_vocabulary,
+    help="Read the vocabulary for structured output at start, not at its first request, which others would feel.",
+)
 @option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N.")
 @option(
     "--data-parallel-size-local",
@@ -189,6 +194,7 @@ def command(
     device: str,
     data_parallel_size_local: int,
     tokenizer: Path | None,
+    preload_vocabulary: bool,
     seed: int,
     max_logprobs: int,
     profile_dir: Path | None,
@@ -216,7 +222,8 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(
-        model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs, tokenizer
+        *(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs),
+        *(tokenizer, preload_vocabulary),
     )
     load = functools.partial(
         load_engine,
@@ -273,6 +280,9 @@ def load_engine(
         executor.on_failure(on_failure)
         max_model_len = model.max_model_len or executor.model_info.max_model_len
         grammars = Grammars(model.tokenizer_folder, executor.model_info.vocab_size)
+        on_error.callback(grammars.close)
+        if model.preload_vocabulary:
+            grammars.preload()
         engine = EngineCore(
             executor, cache, scheduler, max_model_len, model.seed, publisher, lora, model.max_logprobs, grammars
         )

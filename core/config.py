@@ -31,6 +31,9 @@ class ModelConfig:
     tokenizer: Path | None = None
     """Folder with the model's tokenizer.json; None = where the model is."""
 
+    preload_vocabulary: bool = False
+    """Read it when the core starts, and not when the first request asks for structured output."""
+
     @property
     def tokenizer_folder(self) -> Path:
         return self.tokenizer or (self.path if self.path.is_dir() else self.path.parent)

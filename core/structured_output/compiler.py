@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.structured_output.form import Form, FormError
+from core.structured_output.form import Form
 from core.structured_output.masks import submit_with_stack
 from core.structured_output.trial_process import TrialProcess
 
@@ -85,6 +85,10 @@ class GrammarCompiler:
             self._compilations.popitem(last=False)
         return compilation
 
+    def preload(self) -> None:
+        """Read the vocabulary now. Raises VocabularyError if there is none to read."""
+        submit_with_stack(self._thread, self._load_vocabulary).result()
+
     def close(self) -> None:
         """End the thread and the process."""
         self._trials.close()
@@ -97,14 +101,19 @@ class GrammarCompiler:
 
     def _compile(self, form: Form) -> Grammar:
         # Not before it is needed: 50 ms, and 8 MB.
-        from core.structured_output.vocabulary import VocabularyError, load_vocabulary, start_matcher
+        from core.structured_output.vocabulary import start_matcher
 
         started = time.monotonic()
-        if self._vocabulary is None:
-            try:
-                self._vocabulary = load_vocabulary(self._folder, self._vocab_size)
-            except VocabularyError as error:
-                raise FormError(str(error)) from error
-        matcher = start_matcher(self._vocabulary, self._trials.write_grammar(form))
+        vocabulary = self._load_vocabulary()
+        matcher = start_matcher(vocabulary, self._trials.write_grammar(form))
         logger.debug("compiled %s of %d characters, %.3f s", form.kind, len(form.text), time.monotonic() - started)
-        return Grammar(matcher, frozenset(self._vocabulary.eos_tokens))
+        return Grammar(matcher, frozenset(vocabulary.eos_tokens))
+
+    def _load_vocabulary(self) -> "LLTokenizer":
+        """Once. Raises VocabularyError."""
+        from core.structured_output.vocabulary import load_vocabulary
+
+        if self._vocabulary is None:
+            self._trials.start()
+            self._vocabulary = load_vocabulary(self._folder, self._vocab_size)
+        return self._vocabulary

@@ -24,6 +24,10 @@ class Grammars:
         self._compiler = GrammarCompiler(tokenizer_folder, vocab_size, lambda: self.on_done())
         self.on_done: Callable[[], None] = lambda: None
 
+    def preload(self) -> None:
+        """Read the vocabulary now, while nobody is held up by it. Raises ValueError if there is none."""
+        self._compiler.preload()
+
     def constrain(self, request: Request, asked: StructuredOutputs) -> Constraint:
         """What ``request`` is to wait for, and then to follow."""
         form = Form.of(asked)

@@ -20,6 +20,10 @@ class TrialProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
 
+    def start(self) -> None:
+        """Let it read its vocabulary meanwhile, if it does not run yet."""
+        self._running()
+
     def write_grammar(self, form: Form) -> str:
         """``form`` for llguidance, known to compile within the limits. Raises FormError."""
         process = self._running()

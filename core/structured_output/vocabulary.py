@@ -21,7 +21,7 @@ _LIMITS = LLParserLimits(
 )
 
 
-class VocabularyError(ValueError):
+class VocabularyError(FormError):
     """There is no vocabulary to follow a form with; the text says why."""
 
 

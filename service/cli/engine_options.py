@@ -67,6 +67,11 @@ _ENGINE_OPTIONS = [
         metavar="NAME",
         help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
     ),
+    click.option(
+        "--preload-vocabulary/--no-preload-vocabulary",
+        default=False,
+        help="Read the vocabulary for structured output at start, not at its first request, which others would feel.",
+    ),
     click.option("--device", default="cpu", metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N."),
     click.option(
         "--tensor-parallel-size",
@@ -147,6 +152,7 @@ CORE_KEYS = (
     "dtype",
     "quantization",
     "tokenizer",
+    "preload-vocabulary",
     "device",
     "tensor-parallel-size",
     "nnodes",

@@ -81,6 +81,16 @@ def test_without_a_tokenizer(tmp_path: Path) -> None:
     compiler.close()
 
 
+def test_the_vocabulary_may_be_read_before_it_is_needed(tokenizer_folder: Path, tmp_path: Path) -> None:
+    """Then whoever starts the core hears if there is none."""
+    compiler = Compiler(tokenizer_folder)
+    compiler.preload()
+    wait(compiler, compiler.compile(ONE))
+    compiler.close()
+    with pytest.raises(ValueError, match="there is none in"):
+        Compiler(tmp_path).preload()
+
+
 def test_closed_while_it_compiles(tokenizer_folder: Path) -> None:
     """No thread and no process is left, and every compilation has ended."""
     compiler = Compiler(tokenizer_folder)

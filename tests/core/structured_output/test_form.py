@@ -3,7 +3,10 @@
 import pytest
 
 from core.structured_output.form import MAX_FORM_BYTES, Form, Spacing, find_form_violations
+from core.wire.codec import Decoder
+from core.wire.messages import EngineCoreRequest
 from core.wire.sampling_params import StructuredOutputs
+from tests.core.wire.recorded import recordings
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,19 @@ def test_each_kind_has_a_text(asked: dict[str, object], kind: str, text: str) ->
     params = StructuredOutputs(**asked)
     assert not [*find_form_violations(params)]
     assert Form.of(params) == Form(kind, text)
+
+
+def test_what_genuine_front_ends_send() -> None:
+    """Those in Python send every key, vllm-rs only the one that is set, and a schema as a map."""
+    forms = {}
+    for found in recordings():
+        if "_add_structured" in found.name or found.name == "rs_add_grpc_params":
+            params = Decoder(EngineCoreRequest, "ADD").decode(found.frames).sampling_params
+            assert params is not None
+            assert params.structured_outputs is not None
+            assert not [*find_form_violations(params.structured_outputs)]
+            forms[found.name] = Form.of(params.structured_outputs)
+    assert set(forms.values()) == {Form("json_object", "true"), Form("json", '{"type": "object"}'), Form("regex", "a+")}
 
 
 def test_options_are_part_of_the_form() -> None:
