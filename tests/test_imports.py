@@ -71,6 +71,12 @@ def test_torch_is_imported_under_the_executor_and_the_model_only() -> None:
     assert {path for path in _importers_of("torch") if not path.startswith(places)} == set()
 
 
+def test_transformers_is_imported_by_the_files_that_bear_its_name_only() -> None:
+    """And by the one of embedding models. All of them are imported when such a model is loaded, and not before."""
+    importers = _importers_of("transformers") - {"core/model/text_encoder.py"}
+    assert {path for path in importers if not path.startswith("core/model/transformers_")} == set()
+
+
 def test_zmq_is_imported_where_there_is_a_socket_only() -> None:
     """By the two ends of the wire, and by the publisher of KV events; nobody who decides touches a socket."""
     assert _importers_of("zmq") == ZMQ_FILES

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.integrations.moe import ExpertsInterface, batched_mm_experts_forward
+from transformers.integrations.moe import ExpertsInterface, grouped_mm_experts_forward
 from transformers.pytorch_utils import Conv1D
 
 from core.model.linear import Linear, make_linear
@@ -133,9 +133,9 @@ def _take_linears(module: Any, name: str) -> list[ReplacedLinear]:
 
 
 def _compute_experts(module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """Until a module's experts are replaced, as transformers does it for few tokens."""
+    """Until a module's experts are replaced, as transformers does it."""
     experts: Callable[[Tensor, Tensor, Tensor], Tensor] | None = getattr(module, _REPLACED, None)
-    computed: Tensor = (experts or partial(batched_mm_experts_forward, module))(hidden, chosen, weights)
+    computed: Tensor = (experts or partial(grouped_mm_experts_forward, module))(hidden, chosen, weights)
     return computed
 
 
