@@ -6,6 +6,7 @@
 """
 
 from sluicegate_client.admin import AdminClient
+from sluicegate_client.async_admin import AsyncAdminClient
 from sluicegate_client.async_client import AsyncClient, AsyncStream
 from sluicegate_client.client import Client, Stream
 from sluicegate_client.errors import (
@@ -37,6 +38,7 @@ from sluicegate_client.responses import (
 __all__ = [
     "AdminClient",
     "AlreadyExistsError",
+    "AsyncAdminClient",
     "AsyncClient",
     "AsyncStream",
     "CallCancelledError",

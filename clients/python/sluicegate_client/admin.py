@@ -1,4 +1,4 @@
-"""What operators do, at a server's admin address."""
+"""What operators do, at a server's admin address; ``async_admin`` is its twin for asyncio."""
 
 from typing import Self
 

@@ -57,7 +57,8 @@ class Adapters:
         logger.info("adapter %s loaded: %d layers, %.1f MiB", folder, len(weights), num_bytes / 2**20)
 
     def remove(self, key: int) -> None:
-        """No later step may name it."""
+        """Its memory is free when this returns. Not while a step runs; no later one may name it."""
+        self._step.clear()
         self._loaded.pop(key, None)
         self._folders.pop(key, None)
 

@@ -1,5 +1,6 @@
 """Rows with an adapter get what the model with the adapter merged into its weights gives, whoever is beside them."""
 
+import weakref
 from pathlib import Path
 
 import gguf
@@ -136,6 +137,18 @@ def test_an_adapter_of_zeros_gives_the_reference_tokens(tmp_path: Path) -> None:
         ask.lora = 1
     Driver(ModelRunner(model, adapters)).run(asks, 8)
     assert [ask.output for ask in asks] == [case["greedy_token_ids"][:8] for case in SMOLLM2_CASES]
+
+
+def test_what_is_removed_is_out_of_memory(tmp_path: Path) -> None:
+    """Though the last step ran with it."""
+    base = TinyModel(TINY)
+    base.write_safetensors(tmp_path)
+    model, adapters = adapted(tmp_path)
+    adapters.load(1, TinyAdapter(base).write(tmp_path / "a"))
+    logits_of(model, adapters, PROMPTS[:1], [1])
+    held = [weakref.ref(weights.down) for weights in adapters._loaded[1].values()]
+    adapters.remove(1)
+    assert {reference() for reference in held} == {None}
 
 
 def test_an_adapter_that_was_dropped_comes_back_with_the_model(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""What operators do, for asyncio; ``admin`` is its twin for plain Python."""
+
+from typing import Self
+
+import grpc
+
+from sluicegate.v1 import control_service_pb2 as pb
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
+from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS
+from sluicegate_client.channel import ChannelOptions, channel_options
+from sluicegate_client.errors import readable_errors
+
+
+class AsyncAdminClient:
+    """A connection to a server's admin address, made on first use, for one event loop.
+
+    Calls raise the subclasses of ``SluicegateError``. ``timeout`` is the call's deadline in seconds (None: none).
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADMIN_ADDRESS,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
+        self._address = address
+        given = channel_options(options)
+        self._channel = (
+            grpc.aio.secure_channel(address, credentials, given)
+            if credentials
+            else grpc.aio.insecure_channel(address, given)
+        )
+        self._stub = ControlServiceStub(self._channel)
+
+    async def load_lora(self, name: str, path: str, *, timeout: float | None = None) -> None:
+        """As ``AdminClient.load_lora``."""
+        with readable_errors(self._address):
+            await self._stub.LoadLora(pb.LoadLoraRequest(name=name, path=path), timeout=timeout)
+
+    async def unload_lora(self, name: str, *, timeout: float | None = None) -> None:
+        """As ``AdminClient.unload_lora``."""
+        with readable_errors(self._address):
+            await self._stub.UnloadLora(pb.UnloadLoraRequest(name=name), timeout=timeout)
+
+    async def list_loras(self, *, timeout: float | None = None) -> dict[str, str]:
+        """The folders of the adapters that are loaded, by name."""
+        with readable_errors(self._address):
+            response = await self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout)
+        return {lora.name: lora.path for lora in response.loras}
+
+    async def close(self) -> None:
+        """Cancels what still runs."""
+        await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await self.close()
