@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
-from core.scheduler import PauseMode
+from core.pause_state import PauseMode
 
 
 class Pausable(Protocol):

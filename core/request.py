@@ -134,6 +134,11 @@ class Request:
         return self.status is RequestStatus.RUNNING
 
     @property
+    def has_settled_grammar(self) -> bool:
+        """Whether it is known if there is the one that it asks for."""
+        return self.constraint is not None and self.constraint.is_settled
+
+    @property
     def num_output_placeholders(self) -> int:
         """Tokens that the steps in flight will give: each that reaches the last known token gives one."""
         return max(self.num_scheduled_tokens + 1 - self.num_tokens, 0)

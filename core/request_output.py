@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from core.executor.interface import ModelRunnerOutput
 from core.request import Request
+from core.stop import Stop, append_until_stop
 from core.wire.messages import EngineCoreOutput, LogprobsLists
 
 
@@ -19,7 +20,18 @@ def make_output(request: Request, new_token_ids: Sequence[int] = ()) -> EngineCo
     )
 
 
-def attach_logprobs(output: EngineCoreOutput, result: ModelRunnerOutput) -> None:
+def append_tokens(
+    request: Request, token_ids: Sequence[int], result: ModelRunnerOutput
+) -> tuple[EngineCoreOutput, Stop | None]:
+    """Append ``token_ids`` up to the end of ``request``: what goes out of them, and whether that is the end and why."""
+    num_before = request.num_tokens
+    stop = append_until_stop(request, token_ids)
+    output = make_output(request, request.token_ids[num_before:])
+    _attach_logprobs(output, result)
+    return output, stop
+
+
+def _attach_logprobs(output: EngineCoreOutput, result: ModelRunnerOutput) -> None:
     """Those of the new tokens, a row for each, and those of the prompt."""
     request_id, num_tokens = output.request_id, len(output.new_token_ids)
     if (rows := result.logprobs.get(request_id)) is not None:

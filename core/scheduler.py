@@ -10,41 +10,31 @@ blocks are found by others only after the update, and what nobody wants any more
 blocks of such a step may be somebody else's by then, who writes them later, because steps run in their order.
 """
 
-import enum
 import itertools
 import logging
 from collections.abc import Iterable
-from typing import Literal
 
 from core.config import SchedulerConfig
 from core.executor.interface import ModelRunnerOutput
 from core.kv_cache import KVCache
-from core.lora.loras import Loras, count_by_name
+from core.lora.loras import Loras
+from core.pause_state import PauseMode, PauseState
 from core.request import Request, RequestStatus
 from core.request_limits import RequestError
-from core.request_output import attach_logprobs, make_output
+from core.request_output import append_tokens, make_output
 from core.request_queue import RequestQueue
+from core.scheduler_stats import make_stats
 from core.speculation import Speculation
 from core.step import Share, Step
-from core.stop import append_until_stop
+from core.step_fault import find_fault
 from core.structured_output.constraint import Constraint
-from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason, SchedulerStats
+from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason
 from core.wire.sampling_params import Violation
 
 logger = logging.getLogger(__name__)
 
-PauseMode = Literal["abort", "wait", "keep"]
 Outputs = dict[int, EngineCoreOutputs]
 """One message per front end, by client index."""
-_NO_POSSIBLE_TOKEN = "no token is possible: allowed_token_ids, bad words, min_tokens and the grammar rule out every one"
-
-
-class PauseState(enum.Enum):
-    """What a pause holds back: nothing, requests that do not run yet, or every request."""
-
-    UNPAUSED = enum.auto()
-    PAUSED_NEW = enum.auto()
-    PAUSED_ALL = enum.auto()
 
 
 class Scheduler:
@@ -71,8 +61,7 @@ class Scheduler:
 
     def __repr__(self) -> str:
         counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {len(self.held)} held"
-        counts += f", {self.num_preemptions} preemptions"
-        return f"Scheduler({counts}, {self.pause_state.name}, {self.kv_cache})"
+        return f"Scheduler({counts}, {self.num_preemptions} preemptions, {self.pause_state.name}, {self.kv_cache})"
 
     def has_work(self) -> bool:
         """Whether there are steps in flight, or another would do anything: compute, or report what has finished."""
@@ -80,7 +69,7 @@ class Scheduler:
             return True
         match self.pause_state:
             case PauseState.UNPAUSED:
-                return bool(self.running or self.waiting) or any(map(_is_ready, self.held))
+                return bool(self.running or self.waiting) or any(r.has_settled_grammar for r in self.held)
             case PauseState.PAUSED_NEW:
                 return bool(self.running)
             case PauseState.PAUSED_ALL:
@@ -182,7 +171,9 @@ class Scheduler:
                 outputs.setdefault(share.request.client_index, EngineCoreOutputs()).outputs.append(output)
         self.kv_cache.end_step()
         stats_client = next(iter(outputs), 0)
-        outputs.setdefault(stats_client, EngineCoreOutputs()).scheduler_stats = self._make_stats()
+        outputs.setdefault(stats_client, EngineCoreOutputs()).scheduler_stats = make_stats(
+            self.running, self.waiting, self.held, self.kv_cache, self._speculation, self.loras is not None
+        )
         return outputs
 
     def check_integrity(self) -> None:
@@ -225,15 +216,13 @@ class Scheduler:
 
     def _let_go_of_ready(self) -> None:
         """Queue those whose grammar is there; end those for whom there is none."""
-        for request in [request for request in self.held if _is_ready(request)]:
+        for request in [held for held in self.held if held.has_settled_grammar]:
             assert request.constraint is not None, "that is why it was held"
             self.held.remove(request)
             request.status = RequestStatus.WAITING
             self.waiting.add(request)
-            cause = request.constraint.start(request.output_token_ids)
-            if cause is not None:
-                message = self._pending_outputs.setdefault(request.client_index, EngineCoreOutputs())
-                message.outputs.append(self._fail(request, cause))
+            if (cause := request.constraint.start(request.output_token_ids)) is not None:
+                self._fail_outside_of_a_step(request, cause)
 
     def _schedule_waiting(self, step: Step) -> None:
         """Admit requests in their order until one does not fit."""
@@ -253,8 +242,7 @@ class Scheduler:
         """End those that wait for an adapter that could not be loaded, also if they wait for their grammar."""
         for request in list(self.requests.values()):
             if request.adapter is not None and request.adapter.error is not None:
-                output = self._fail(request, f"{REFUSED}lora_request {request.adapter.error}")
-                self._pending_outputs.setdefault(request.client_index, EngineCoreOutputs()).outputs.append(output)
+                self._fail_outside_of_a_step(request, f"{REFUSED}lora_request {request.adapter.error}")
 
     def _advance(self, share: Share, result: ModelRunnerOutput) -> EngineCoreOutput | None:
         """What the step gave the request of ``share``; None while its prefill is incomplete."""
@@ -263,48 +251,33 @@ class Scheduler:
         if request.num_computed_tokens < request.num_tokens:
             self.kv_cache.remember(request)
             return None
-        num_nans = result.num_nans_in_logits.get(request.request_id, 0)
-        if num_nans:
-            return self._distrust(request, f"{num_nans} NaN in its logits", num_nans)
         token_ids = result.sampled_token_ids[request.request_id]
-        for token_id in token_ids:
-            if not 0 <= token_id < self._vocab_size:
-                return self._distrust(request, f"sampled token id {token_id} outside [0, {self._vocab_size - 1}]")
         self._speculation.settle(share, num_accepted_tokens=len(token_ids) - 1)
-        if request.request_id in result.no_possible_token:
-            self.kv_cache.remember(request)
-            fault = request.constraint.fault if request.constraint is not None else None
-            cause = fault or _NO_POSSIBLE_TOKEN
-            # Before its first token it is the request itself that rules out all of them.
-            return self._fail(request, cause if request.num_output_tokens else REFUSED + cause)
-        return self._append(request, token_ids, result)
+        if (fault := find_fault(request, result, self._vocab_size)) is None:
+            return self._append(request, token_ids, result)
+        (self.kv_cache.forget if fault.is_the_models else self.kv_cache.remember)(request)
+        return self._fail(request, fault.cause, fault.num_nans)
 
     def _append(self, request: Request, token_ids: list[int], result: ModelRunnerOutput) -> EngineCoreOutput:
-        num_before = request.num_tokens
-        stop = append_until_stop(request, token_ids)
+        output, stop = append_tokens(request, token_ids, result)
         # Drafts after a stop were right and are computed, but are not in the request.
         request.num_computed_tokens = request.num_tokens - 1
         self.kv_cache.remember(request)
-        output = make_output(request, request.token_ids[num_before:])
-        attach_logprobs(output, result)
         if stop is not None:
             self._finish(request, stop.finish_reason)
             output.finish_reason, output.stop_reason = stop
         return output
 
-    def _distrust(self, request: Request, cause: str, num_nans: int = 0) -> EngineCoreOutput:
-        """End a request whose keys and values may be what is wrong, so that nobody shall find them."""
-        self.kv_cache.forget(request)
-        output = self._fail(request, cause)
-        output.num_nans_in_logits = num_nans
-        return output
+    def _fail_outside_of_a_step(self, request: Request, cause: str) -> None:
+        message = self._pending_outputs.setdefault(request.client_index, EngineCoreOutputs())
+        message.outputs.append(self._fail(request, cause))
 
-    def _fail(self, request: Request, cause: str) -> EngineCoreOutput:
+    def _fail(self, request: Request, cause: str, num_nans: int = 0) -> EngineCoreOutput:
         """End one request as ERROR."""
         logger.error("request %.100s failed: %s", request.request_id, cause)
         self._finish(request, FinishReason.ERROR)
         output = make_output(request)
-        output.stop_reason = cause
+        output.stop_reason, output.num_nans_in_logits = cause, num_nans
         return output
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
@@ -324,19 +297,3 @@ class Scheduler:
             request.constraint.close()
         del self.requests[request.request_id]
         self._has_unreported_finish = True
-
-    def _make_stats(self) -> SchedulerStats:
-        return SchedulerStats(
-            num_running_reqs=len(self.running),
-            num_waiting_reqs=len(self.waiting),
-            num_skipped_waiting_reqs=len(self.held),
-            kv_cache_usage=self.kv_cache.usage,
-            prefix_cache_stats=self.kv_cache.take_stats(),
-            spec_decoding_stats=self._speculation.take_stats(),
-            waiting_lora_adapters=count_by_name(self.waiting) if self.loras is not None else {},
-            running_lora_adapters=count_by_name(self.running) if self.loras is not None else {},
-        )
-
-
-def _is_ready(request: Request) -> bool:
-    return request.constraint is not None and request.constraint.is_settled

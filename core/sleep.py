@@ -13,8 +13,9 @@ from concurrent.futures import Future
 from typing import Literal
 
 from core.executor.interface import MEMORY_PARTS, Executor
+from core.pause_state import PauseMode
 from core.pauses import Pauses
-from core.scheduler import PauseMode, Scheduler
+from core.scheduler import Scheduler
 
 MAX_SLEEP_LEVEL = 2
 WakeTag = Literal["weights", "kv_cache", "scheduling"]

@@ -8,8 +8,9 @@ from typing import Any
 
 from core.executor.interface import Executor, SchedulerOutput
 from core.lora.loras import Loras
+from core.pause_state import PauseMode
 from core.pauses import Pauses
-from core.scheduler import PauseMode, Scheduler
+from core.scheduler import Scheduler
 from core.sleep import Sleep, WakeTag
 from core.utility_table import UtilityTable, shortened
 from core.wire.messages import LoRARequest

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from core.config import SchedulerConfig
 from core.embedding.request import EmbeddingRequest
+from core.pause_state import PauseMode
 from core.request_limits import RequestError
-from core.scheduler import PauseMode
 from core.wire.sampling_params import Violation
 
 

@@ -4,8 +4,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from core.embedding.queue import EmbeddingQueue
+from core.pause_state import PauseMode
 from core.pauses import Pauses
-from core.scheduler import PauseMode
 from core.utility_table import UtilityTable
 from core.wire.pooling_params import EMBED_TASK
 

@@ -57,3 +57,22 @@ def test_a_share_is_stale_when_its_request_has_ended_or_lost_its_blocks(change: 
         request.num_preemptions += 1
         request.status = RequestStatus.RUNNING if change.endswith("again") else RequestStatus.PREEMPTED
     assert [share.is_stale for share in step.shares] == [change != "nothing"]
+
+
+def test_a_draft_joins_what_a_step_computes_of_a_known_request() -> None:
+    """Its tokens count, its blocks follow those that the request gained anyway, and it costs budget."""
+    first, second, new = (make_running() for _ in range(3))
+    for name, request in (("a", first), ("b", second), ("c", new)):
+        request.request_id = name
+    step = Step(20)
+    step.go_on(first, 5, [[3]])
+    step.go_on(second, 5, [])
+    step.begin(new)
+    step.add_draft(0, [7, 8], [[4]])
+    step.add_draft(1, [9], [])
+    assert step.work.draft_token_ids == {"a": [7, 8], "b": [9]}
+    assert step.work.num_scheduled_tokens == {"a": 7, "b": 6, "c": 5}
+    assert [cached.new_block_ids for cached in step.work.cached_requests] == [[[3, 4]], []]
+    assert [(share.num_tokens, share.num_draft_tokens) for share in step.shares] == [(7, 2), (6, 1), (5, 0)]
+    assert [share.request for share in step.known_shares] == [first, second]
+    assert (step.budget, first.num_scheduled_tokens) == (2, 7)
