@@ -31,28 +31,6 @@ def test_the_memory_limit_counts(tmp_path: Path) -> None:
     assert available_memory_bytes(tmp_path) == 0
 
 
-def test_cached_files_are_no_memory_in_use(tmp_path: Path) -> None:
-    """The kernel lets go of them before it kills anybody: a model's file that was read does not count."""
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("900\n")
-    (tmp_path / "memory.stat").write_text("anon 200\ninactive_file 600\nactive_file 100\n")
-    assert available_memory_bytes(tmp_path) == 700
-
-
-def test_the_tightest_of_all_cgroups_counts(tmp_path: Path) -> None:
-    """The process's own, each around it, and what throttles it."""
-    own = tmp_path / "own"
-    own.write_text("1:name=systemd:/elsewhere\n0::/a/b\n")
-    root, inner = tmp_path / "root", tmp_path / "root" / "a" / "b"
-    inner.mkdir(parents=True)
-    for folder, limit in ((root, "900"), (inner.parent, "500"), (inner, "700")):
-        (folder / "memory.max").write_text(limit)
-        (folder / "memory.current").write_text("100")
-    assert available_memory_bytes(root, own) == 400
-    (inner / "memory.high").write_text("300")
-    assert available_memory_bytes(root, own) == 200
-
-
 def test_own_memory_is_without_files() -> None:
     """What was allocated counts."""
     before, block = own_memory_bytes(), bytes([1]) * (64 << 20)

@@ -100,6 +100,22 @@ def test_tokens_are_those_of_a_plain_run(
     engine.shutdown()
 
 
+@pytest.mark.parametrize("length", [39, 40, 41], ids=["k blocks - 1", "k blocks", "k blocks + 1"])
+def test_a_hit_changes_no_token(windowed: tuple[Path, object], length: int) -> None:
+    """Cold, again, and as the beginning of a longer prompt whose blocks behind the window nobody holds any more."""
+    engine, prompt = make_engine(windowed[0], 200, 16, caches=True), BEGINNING + BEGINNING[:1]
+    cold = answer(engine, {"cold": prompt[:length]})["cold"]
+    assert answer(engine, {"hit": prompt[:length]})["hit"] == cold
+    assert engine.call_utility("reset_prefix_cache", [])
+    answer(engine, {"longer": [*prompt[:length], *random_tokens(30, 160)]})
+    add(engine, "hit", prompt[:length], temperature=0.0, max_tokens=20, ignore_eos=True)
+    outputs = run_to_end(engine)["hit"]
+    assert tokens_of(outputs) == cold
+    assert outputs[0].prefill_stats is not None
+    assert outputs[0].prefill_stats.num_cached_tokens == (length - 1) // 4 * 4
+    engine.shutdown()
+
+
 def test_a_plain_run_gives_the_tokens_of_transformers(windowed: tuple[Path, object]) -> None:
     """Far beyond the window, from blocks that have been another's."""
     folder, model = windowed
