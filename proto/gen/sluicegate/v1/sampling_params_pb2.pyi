@@ -126,15 +126,17 @@ class SamplingParams(_message.Message):
     skip_reading_prefix_cache: _builtins.bool
     """Compute the prompt anew, whatever of it the prefix cache holds. Default: true if the prompt is scored."""
     json_schema: _builtins.str
-    """The output is JSON that satisfies this JSON schema."""
+    """The output is JSON that satisfies this JSON schema (an object, as JSON text). A keyword that is not supported is
+    refused.
+    """
     regex: _builtins.str
-    """The output matches this regular expression."""
+    """The whole output matches this regular expression. There is no look-around and no back reference."""
     grammar: _builtins.str
-    """The output is a sentence of this EBNF grammar."""
+    """The output is a sentence of this EBNF grammar, from the rule named root on."""
     json_object: _builtins.bool
     """The output is any JSON object; false is refused."""
     structural_tag: _builtins.str
-    """The output follows this structural tag (JSON text)."""
+    """The output follows this structural tag (JSON text): free text, in which tags have a form."""
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """End a sequence where one of these strings appears in its text; none may be empty, at most 64 of at most
