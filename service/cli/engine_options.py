@@ -59,6 +59,11 @@ _ENGINE_OPTIONS = [
         help="Whether prompts that begin alike share their blocks.",
     ),
     click.option(
+        "--prefix-hash-seed",
+        metavar="TEXT",
+        help="Cores of one seed publish the same hashes for the same blocks. Default: random.",
+    ),
+    click.option(
         "--dtype", default="auto", metavar="NAME", help="Of the computation: auto, float32, bfloat16, float16."
     ),
     click.option(
@@ -149,6 +154,7 @@ CORE_KEYS = (
     "block-size",
     "kv-cache-memory",
     "enable-prefix-caching",
+    "prefix-hash-seed",
     "dtype",
     "quantization",
     "tokenizer",
