@@ -187,18 +187,28 @@ TestRandomTrafficDraftedWindows.settings = SETTINGS
 
 
 @pytest.mark.parametrize(
-    ("async_scheduling", "runs_late"), [(False, False), (True, False), (True, True)], ids=["sync", "early", "late"]
+    ("async_scheduling", "runs_late", "num_speculative_tokens"),
+    [(False, False, 0), (True, False, 0), (True, True, 0), (False, False, 4)],
+    ids=["sync", "early", "late", "drafted"],
 )
-def test_heavy_traffic_equals_the_serial_run(async_scheduling: bool, runs_late: bool) -> None:
+def test_heavy_traffic_equals_the_serial_run(
+    async_scheduling: bool, runs_late: bool, num_speculative_tokens: int
+) -> None:
     """300 requests, a third aborted on the way, some while a step runs, in a pool that preempts all the time."""
     draw = random.Random(7)
-    executor = FakeExecutor(runs_late=runs_late, on_step=lambda _: abort_some(engine.aborts_queue.put, 0.1))
+    vocab_size = 4 if num_speculative_tokens else FAKE_MODEL.vocab_size
+    executor = FakeExecutor(
+        msgspec.structs.replace(FAKE_MODEL, vocab_size=vocab_size),
+        runs_late=runs_late,
+        on_step=lambda _: abort_some(engine.aborts_queue.put, 0.1),
+    )
     engine = make_engine(
         num_blocks=20,
         max_num_seqs=6,
         max_num_batched_tokens=16,
         max_model_len=60,
         async_scheduling=async_scheduling,
+        num_speculative_tokens=num_speculative_tokens,
         executor=executor,
     )
     prompts = {f"r{i}": [draw.randint(1, 3) for _ in range(draw.randint(1, 30))] for i in range(300)}
@@ -217,7 +227,7 @@ def test_heavy_traffic_equals_the_serial_run(async_scheduling: bool, runs_late: 
         for request_id, output in step(engine).items():
             received[request_id] += output.new_token_ids
     for request_id, tokens in received.items():
-        expected = expected_tokens(prompts[request_id], 20)
+        expected = expected_tokens(prompts[request_id], 20, vocab_size)
         assert tokens == (expected[: len(tokens)] if request_id in aborted else expected)
     assert engine.scheduler.num_preemptions > 20
     assert engine.scheduler.kv_cache.is_unused

@@ -148,6 +148,7 @@ def test_a_preempted_request_finds_its_own_blocks_again() -> None:
     hits = 0
     while engine.has_requests():
         outputs, _ = engine.step()
+        engine.check_integrity()
         for message in outputs.values():
             assert message.scheduler_stats is not None
             hits += message.scheduler_stats.prefix_cache_stats.preempted_hits

@@ -21,6 +21,7 @@ from tests.model_files import SMOLLM2_CASES, find_smollm2
 
 NUM_TOKENS = 12
 FLAGS = ("--tensor-parallel-size", "2", "--kv-cache-memory", "64MiB")
+DRAFTING = ("--num-speculative-tokens", "3", "--prompt-lookup-min", "1")
 
 
 def generate(front_end: FrontEnd, prompt: list[int], request_id: str = "a") -> list[int]:
@@ -32,10 +33,13 @@ def generate(front_end: FrontEnd, prompt: list[int], request_id: str = "a") -> l
 
 
 def test_two_ranks_give_the_references_tokens_and_one_that_dies_is_the_cores_end(tmp_path: Path) -> None:
-    """Nine heads in groups of three: one rank has six of them. The front end hears of the death; no process is left."""
+    """Nine heads in groups of three: one rank has six of them. They draft, too.
+
+    The front end hears of the death; no process is left.
+    """
     with (
         FrontEnd(tmp_path) as front_end,
-        CoreProcess(front_end.address, str(find_smollm2()), *FLAGS, module="core") as core,
+        CoreProcess(front_end.address, str(find_smollm2()), *FLAGS, *DRAFTING, module="core") as core,
     ):
         front_end.receive_hello()
         front_end.send_init()

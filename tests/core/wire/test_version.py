@@ -19,6 +19,7 @@ from core.wire.messages import (
     LoRARequest,
     PrefillStats,
     SchedulerStats,
+    SpecDecodingStats,
     UtilityOutput,
 )
 from core.wire.version import (
@@ -51,7 +52,8 @@ def full_message() -> EngineCoreOutputs:
         "a", [1], logprobs, events=events, trace_headers={"traceparent": "x"}, prefill_stats=PrefillStats(5, 5)
     )
     last = EngineCoreOutput("b", [2], finish_reason=FinishReason.STOP, stop_reason=2, num_nans_in_logits=3)
-    return EngineCoreOutputs(3, [first, last], SchedulerStats(num_running_reqs=1), 2.5, finished_requests=["b"])
+    stats = SchedulerStats(num_running_reqs=1, spec_decoding_stats=SpecDecodingStats(3, 1, 3, 2, [1, 1, 0], [1, 1, 1]))
+    return EngineCoreOutputs(3, [first, last], stats, 2.5, finished_requests=["b"])
 
 
 def encoded(message: EngineCoreOutputs, version: WireVersion | None) -> bytes:
@@ -110,6 +112,15 @@ def test_the_layout_of_0_33() -> None:
     assert stats["prefix_cache_stats"]["hits_by_source"] == stats["num_kv_fetch_reqs_by_stage"] == {}
     assert stats["iteration_details"] is stats["ec_connector_stats"] is None
     assert stats["num_running_reqs"] == 1
+
+
+@pytest.mark.parametrize("version", [None, *WireVersion])
+def test_the_statistics_of_drafts_have_vllms_keys(version: WireVersion | None) -> None:
+    """The five of which front ends of 0.25 miss none, and one of later releases."""
+    stats = msgspec.msgpack.decode(encoded(full_message(), version))[2]["spec_decoding_stats"]
+    counts = {"num_spec_tokens": 3, "num_drafts": 1, "num_draft_tokens": 3, "num_accepted_tokens": 2}
+    by_position = {"num_accepted_tokens_per_pos": [1, 1, 0], "num_draft_tokens_per_pos": [1, 1, 1]}
+    assert stats == counts | by_position
 
 
 def test_the_layout_of_both() -> None:
