@@ -81,7 +81,9 @@ class SamplingParams(_message.Message):
     n > 1, n times the number of tokens in all lists below is at most 262,144. Default 1.
     """
     temperature: _builtins.float
-    """Flattens (> 1) or sharpens (< 1) the distribution, in [0, 2]; 0 is greedy. Default 1."""
+    """Flattens (> 1) or sharpens (< 1) the distribution, in [0, 2]; 0 is greedy, and less than 0.01
+    counts as 0.01. Default 1.
+    """
     top_p: _builtins.float
     """Keep the most likely tokens whose probabilities add up to this, in (0, 1]. Default 1: all."""
     top_k: _builtins.int
