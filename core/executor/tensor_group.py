@@ -21,20 +21,16 @@ class DistributedTensorGroup:
         device: torch.device,
         listen_fd: int | None = None,
         own_host: str | None = None,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S,
     ) -> None:
         """``listen_fd``: rank 0's socket, where ``meeting`` is. ``own_host``: this host's address, if not that one."""
         self.rank, self.size = rank, meeting.size
         # On rank 0 it serves the others for as long as this object lives.
-        self._store = open_store(
-            meeting.host, meeting.port, rank, meeting.size, COLLECTIVE_TIMEOUT_S, listen_fd, waits=False
-        )
+        self._store = open_store(meeting.host, meeting.port, rank, meeting.size, timeout_s, listen_fd, waits=False)
         if device.type == "cuda":
-            self._group = join_nccl(self._store, _NAME, rank, meeting.size, COLLECTIVE_TIMEOUT_S)
+            self._group = join_nccl(self._store, _NAME, rank, meeting.size, timeout_s)
         else:
-            self._group = join_gloo(
-                self._store, _NAME, rank, meeting.size, COLLECTIVE_TIMEOUT_S, own_host or meeting.host
-            )
-
+            self._group = join_gloo(self._store, _NAME, rank, meeting.size, timeout_s, own_host or meeting.host)
         self.all_reduce(torch.zeros(1, device=device))  # That they cannot reach each other shows now.
 
     def all_reduce(self, tensor: Tensor) -> None:

@@ -1,8 +1,5 @@
 """A model that several ranks share gives the logits of the whole one, the same bits on each."""
 
-import socket
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,12 @@ from gguf import GGMLQuantizationType as Q
 from torch import Tensor
 
 from core.config import ModelConfig
-from core.executor.orders import Meeting
 from core.executor.tensor_group import DistributedTensorGroup
 from core.model.lora.adapters import Adapters
 from core.model.registry import load_model
 from core.model.sharding import Shard, share
 from core.model.weight_source import ModelLoadError
+from tests.core.executor.rank_threads import on_each_rank
 from tests.core.model.forward import logits_of
 from tests.core.model.lora.test_adapters import logits_of as logits_with
 from tests.core.model.lora.tiny_adapter import TinyAdapter
@@ -28,19 +25,6 @@ from tests.core.model.tiny_transformers import write_model
 PROMPT = random_tokens(40, TINY.vocab_size)
 SMOLLM2 = replace(TINY, hidden_size=72, num_heads=9, num_kv_heads=3, head_size=8)
 ONE_KV_HEAD = replace(TINY, num_kv_heads=1)
-
-
-def on_each_rank(size: int, call: Callable[[DistributedTensorGroup], Any]) -> list[Any]:
-    """What ``call`` gives on ranks that are threads of this process."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    meeting = Meeting("127.0.0.1", listener.getsockname()[1], size)
-    store_fd = listener.detach()
-
-    def run(rank: int) -> Any:
-        return call(DistributedTensorGroup(meeting, rank, torch.device("cpu"), store_fd if rank == 0 else None))
-
-    with ThreadPoolExecutor(size) as threads:
-        return list(threads.map(run, range(size)))
 
 
 def shared_logits(path: Path, size: int, dtype: str = "auto") -> list[Tensor]:
