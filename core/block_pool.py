@@ -1,7 +1,7 @@
 """The blocks of the KV cache: who holds which, which are free, and what the free ones still remember."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from core.block_hash import BlockHash
 
@@ -136,12 +136,9 @@ class BlockPool:
             if block.ref_count == 0:
                 (self._free.append_left if block.block_hash is None else self._free.append)(block)
 
-    def cached_hashes(self, group_idx: int = 0) -> set[BlockHash]:
-        """Of all blocks of a group that can be found."""
-        return set(self._cached[group_idx])
-
-    def find(self, block_hash: BlockHash, group_idx: int = 0) -> Block | None:
-        return self._cached[group_idx].get(block_hash)
+    def cached(self, group_idx: int = 0) -> Mapping[BlockHash, Block]:
+        """All blocks of a group that can be found, held ones and free ones, by their hashes."""
+        return self._cached[group_idx]
 
     def remember(self, block: Block, block_hash: BlockHash, group_idx: int = 0) -> bool:
         """Let ``block`` be found by its hash, unless another one is: of two equal blocks the first stays.

@@ -122,7 +122,7 @@ class KVCache:
 
     def cached_hashes(self, group_idx: int = 0) -> set[BlockHash]:
         """Of the blocks of a group that can be found: what a listener to the events knows."""
-        return self._pool.cached_hashes(group_idx)
+        return set(self._pool.cached(group_idx))
 
     def end_step(self) -> None:
         """Tell of the events since the last call."""
@@ -202,4 +202,6 @@ class KVCache:
 
 def _interleave(tables: Sequence[Sequence[Block]], null: Block) -> list[Block]:
     """The blocks of all tables in token order: to lose a prefix in one group is to lose it."""
+    if len(tables) == 1:
+        return [block for block in tables[0] if block is not null]
     return [block for column in zip_longest(*tables, fillvalue=null) for block in column if block is not null]

@@ -6,7 +6,9 @@ serves them all: long contexts and many short ones share it as they come. (A poo
 more tables than kinds, but a fixed share for each of them, right for one mix of requests and wrong for the others.)
 """
 
-from collections.abc import Callable
+from collections.abc import Container, Sequence
+
+from core.block_hash import BlockHash
 
 
 class KVGroup:
@@ -48,18 +50,18 @@ class KVGroup:
         num_blocks = -(-num_tokens // self.block_size)
         return num_blocks if self.window is None else min(num_blocks, self._num_in_window)
 
-    def longest_hit(self, num_blocks: int, is_cached: Callable[[int], bool]) -> int:
-        """The longest prefix, of at most ``num_blocks``, to go on from with the blocks that are cached."""
+    def longest_hit(self, block_hashes: Sequence[BlockHash], cached: Container[BlockHash]) -> int:
+        """Of a prompt's blocks, the most to go on from with those that are cached."""
         if self.window is None:
-            return next((index for index in range(num_blocks) if not is_cached(index)), num_blocks)
-        while missing := self._last_missing(num_blocks, is_cached):
-            num_blocks = missing - 1
+            missing = (index for index, block_hash in enumerate(block_hashes) if block_hash not in cached)
+            return next(missing, len(block_hashes))
+        num_blocks = len(block_hashes)
+        for index in reversed(range(len(block_hashes))):
+            if index < self.first_seen(num_blocks * self.block_size):
+                break
+            if block_hashes[index] not in cached:
+                num_blocks = index
         return num_blocks
-
-    def _last_missing(self, num_blocks: int, is_cached: Callable[[int], bool]) -> int:
-        """Number, from 1, of the last block that the token after ``num_blocks`` sees and that is gone; 0 = none."""
-        first = self.first_seen(num_blocks * self.block_size)
-        return next((index + 1 for index in reversed(range(first, num_blocks)) if not is_cached(index)), 0)
 
     @property
     def _num_in_window(self) -> int:

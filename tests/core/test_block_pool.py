@@ -29,9 +29,9 @@ def test_a_freed_block_can_be_found_until_it_is_allocated_again() -> None:
     pool = BlockPool(2)
     block = remembered(pool, b"x")
     pool.release([block])
-    assert pool.find(b"x") is block
+    assert pool.cached().get(b"x") is block
     assert pool.allocate(1) == [block]
-    assert pool.find(b"x") is None
+    assert pool.cached().get(b"x") is None
 
 
 def test_a_found_block_leaves_the_free_list() -> None:
@@ -66,7 +66,7 @@ def test_of_two_equal_blocks_the_first_is_found() -> None:
     pool.release([first])
     pool.release([second])
     assert pool.allocate(1) == [second]
-    assert pool.find(b"x") is first
+    assert pool.cached().get(b"x") is first
 
 
 def test_forgotten_blocks_are_not_found() -> None:
@@ -74,9 +74,9 @@ def test_forgotten_blocks_are_not_found() -> None:
     pool = BlockPool(4)
     blocks = [remembered(pool, name) for name in (b"a", b"b", b"c")]
     pool.forget([b"a"])
-    assert [pool.find(name) for name in (b"a", b"b", b"c")] == [None, *blocks[1:]]
+    assert [pool.cached().get(name) for name in (b"a", b"b", b"c")] == [None, *blocks[1:]]
     pool.forget_all()
-    assert pool.find(b"b") is None
+    assert pool.cached().get(b"b") is None
     pool.check_integrity(blocks)
 
 

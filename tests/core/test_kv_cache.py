@@ -244,9 +244,7 @@ def test_a_prefix_ends_where_one_group_has_lost_it() -> None:
     prefill(cache, request)
     hashes = list(request.block_hashes)
     cache.release(request)
-    block = cache._pool.find(hashes[4], 1)
-    assert block is not None
-    cache._pool._forget(block)
+    cache._pool._forget(cache._pool.cached(1)[hashes[4]])
     again = make_request(prompt=range(100, 124))
     assert cache.admit(again)
     assert again.num_computed_tokens == 16

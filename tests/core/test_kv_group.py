@@ -30,7 +30,8 @@ def test_the_longest_hit(window: int | None, block_size: int, cached: set[int], 
         return all(position // block_size in cached for position in seen)
 
     expected = max(count for count in range(bound + 1) if suits(count))
-    assert group.longest_hit(bound, cached.__contains__) == expected
+    hashes = [bytes([index]) for index in range(bound)]
+    assert group.longest_hit(hashes, {bytes([index]) for index in cached}) == expected
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 20), st.integers(1, 300), st.data())
