@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +15,12 @@ from core.model.decoder import Decoder
 from core.model.model import Model
 from core.model.registry import load_model
 from tests.core.model.forward import logits_of
+from tests.core.model.lora.test_adapters import adapted
+from tests.core.model.lora.test_adapters import logits_of as adapted_logits
+from tests.core.model.lora.tiny_adapter import ATTENTION, MLP, TinyAdapter
 from tests.core.model.tiny_families import TINY_FAMILIES, WINDOW, TinyFamily, write_gguf
 from tests.core.model.tiny_model import random_tokens
-from tests.core.model.tiny_transformers import logits_by_transformers
+from tests.core.model.tiny_transformers import logits_by_transformers, write_model
 
 PROMPT = random_tokens(3 * WINDOW, 160)
 """Far beyond the sliding window."""
@@ -76,3 +81,34 @@ def test_the_language_model_of_one_that_sees_images_is_served(tmp_path: Path, pr
     save_file({**weights, "vision_tower.patches.weight": torch.ones(2)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text_config}))
     assert torch.equal(logits_of(load(tmp_path), PROMPT), expected)
+
+
+FULL = {"layer_types": ["full_attention"] * 3}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "targets"),
+    [
+        ("qwen3", {"head_dim": 16}, ATTENTION + MLP),
+        ("gemma3_text", {"head_dim": 16, **FULL}, ATTENTION + MLP),
+        ("phi3", {"sliding_window": None}, ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")),
+    ],
+)
+def test_an_adapter_gives_what_transformers_gives_with_it_merged(
+    tmp_path: Path, family: str, settings: dict[str, Any], targets: tuple[str, ...]
+) -> None:
+    """Also on fused projections, which adapters name as the checkpoint does."""
+    written = write_model(tmp_path, family, **settings)
+    adapter = TinyAdapter(SimpleNamespace(weights=written.state_dict()), targets)
+    model, adapters = adapted(tmp_path)
+    adapters.load(1, adapter.write(tmp_path / "a"))
+    found = adapted_logits(model, adapters, [PROMPT[:20]] * 2, [1, None])
+    plain = logits_by_transformers(written, PROMPT[:20])
+    for name, weight in written.state_dict().items():
+        stem = f"base_model.model.{name.removesuffix('.weight')}"
+        if f"{stem}.lora_A.weight" in adapter.tensors:
+            added = adapter.tensors[f"{stem}.lora_B.weight"] @ adapter.tensors[f"{stem}.lora_A.weight"]
+            weight.add_(adapter.scale * added)
+    for logits, expected in zip(found, [logits_by_transformers(written, PROMPT[:20]), plain], strict=True):
+        torch.testing.assert_close(logits, expected, atol=TOLERANCE, rtol=0)
+    assert (found[0] - found[1]).abs().max() > 0.1
