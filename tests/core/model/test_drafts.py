@@ -41,6 +41,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "min tokens": {"temperature": 0.7, "min_tokens": 9, "all_stop_token_ids": list(range(0, 60, 3))},
     "bias": {"temperature": 0.9, "logit_bias": {3: 4.0, 8: 3.0}},
     "allowed": {"temperature": 1.0, "allowed_token_ids": [1, 2, 3], "frequency_penalty": 0.3},
+    "named": {"temperature": 1.0, "logprob_token_ids": [1, 5, 9]},
     "scored": {"temperature": 1.0, "logprobs": 3, "prompt_logprobs": 1},
 }
 
@@ -67,12 +68,12 @@ def test_every_sampling_feature_sees_the_drafts_before_it(tiny: Model, wrong: in
     Driver(ModelRunner(tiny), draft=draft).run(asks, 20, budget)
     for ask in asks:
         assert ask.output[:20] == answers[ask.request_id], ask.request_id
-    scored, as_before = asks[-1], expected[-1]
-    assert [row.token_ids.tolist() for row in scored.logprobs[:20]] == [
-        r.token_ids.tolist() for r in as_before.logprobs
-    ]
-    assert scored.prompt_logprobs is not None
-    assert len(scored.prompt_logprobs.ranks.array) == len(scored.prompt) - 1
+    for ask, before in zip(asks, expected, strict=True):
+        rows = zip(ask.logprobs[:20], before.logprobs, strict=True)
+        assert all(row.token_ids.tolist() == row_before.token_ids.tolist() for row, row_before in rows)
+    scored = asks[-1].prompt_logprobs
+    assert scored is not None
+    assert len(scored.ranks.array) == len(asks[-1].prompt) - 1
 
 
 def test_a_preempted_request_goes_on_after_a_draft(tiny: Model) -> None:
