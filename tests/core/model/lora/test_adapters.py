@@ -19,9 +19,9 @@ from core.model.request_state import RequestState
 from core.model.runner import ModelRunner
 from core.model.step_batch import Span, StepBatch
 from core.model.weight_source import ModelLoadError
-from core.wire.sampling_params import SamplingParams
-from tests.core.model.driver import GREEDY, Ask, Driver
+from tests.core.model.driver import GREEDY, Driver
 from tests.core.model.lora.tiny_adapter import ATTENTION, MLP, TinyAdapter
+from tests.core.model.reference_cases import ask_case, check_case
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel, random_tokens
 from tests.model_files import SMOLLM2_CASES, find_smollm2
 
@@ -132,11 +132,12 @@ def test_an_adapter_of_zeros_gives_the_reference_tokens(tmp_path: Path) -> None:
         ]
     }
     adapters.load(1, adapter.write(tmp_path))
-    asks = [Ask(c["name"], c["prompt_token_ids"], SamplingParams(temperature=0.0)) for c in SMOLLM2_CASES]
-    for ask in asks:
+    asks = [ask_case(case) for case in SMOLLM2_CASES]
+    for ask in asks[1:]:
         ask.lora = 1
     Driver(ModelRunner(model, adapters)).run(asks, 8)
-    assert [ask.output for ask in asks] == [case["greedy_token_ids"][:8] for case in SMOLLM2_CASES]
+    for case, ask in zip(SMOLLM2_CASES, asks, strict=True):
+        check_case(case, ask)
 
 
 def test_what_is_removed_is_out_of_memory(tmp_path: Path) -> None:
