@@ -9,8 +9,8 @@ a kind that has few more layers than another one wastes less if both take the si
 from collections import defaultdict
 from collections.abc import Sequence
 
-_WORTH_PADDING = 1.25
-"""Up to this ratio of the largest kind to the smallest, every kind is one group."""
+_WORTH_PADDING = 1.5
+"""Below this ratio of the largest kind to the smallest, every kind is one group, as in vLLM."""
 
 
 class KVLayout:
@@ -44,4 +44,4 @@ def _kinds(windows: Sequence[int | None], max_model_len: int) -> dict[int | None
 
 def _group_size(sizes: Sequence[int]) -> int:
     smallest, largest = min(sizes), max(sizes)
-    return largest if largest <= smallest * _WORTH_PADDING else smallest
+    return largest if largest < smallest * _WORTH_PADDING else smallest
