@@ -65,11 +65,12 @@ def load_transformers_model(
     longest = longest_context(path, described)
     limit = config.served_len(longest)
     try:
-        with logged_wait(f"loading weights: {described.model_type}, by transformers"):
-            model = _load(config.path, described, device, dtype)
-        return _make(model, longest, limit, adapters)
+        with logged_wait(f"loading and trying out a {described.model_type} of transformers"):
+            made = _make(_load(config.path, described, device, dtype), longest, limit, adapters)
     except UnservableError as error:
         raise ModelLoadError(f"{path}: model_type {described.model_type} cannot be served: {error}") from error
+    logger.info("a %s by transformers: %d layers", described.model_type, made.architecture.num_layers)
+    return made
 
 
 def _make(model: Any, longest: int, limit: int, adapters: Adapters | None) -> TransformersModel:
