@@ -12,6 +12,7 @@ from core.executor.fake import FakeExecutor
 from core.request_limits import RequestError
 from core.structured_output.compiler import Compilation
 from core.structured_output.constraint import Constraint
+from core.structured_output.masks import MaskThreads
 from core.utility_table import UtilityError
 from core.wire.messages import FinishReason, LoRARequest
 from core.wire.sampling_params import SamplingParams
@@ -117,8 +118,8 @@ def test_one_that_waits_for_its_grammar_is_told_too() -> None:
     engine = engine_of(executor)
     for request_id in ("first", "held"):
         add(engine, request_id, A)
-    compilation = Compilation(Future())
-    engine.scheduler.hold(engine.scheduler.requests["held"], Constraint("structured_outputs.regex", compilation, ()))
+    waits = Constraint("structured_outputs.regex", Compilation(Future()), (), MaskThreads(), 32)
+    engine.scheduler.hold(engine.scheduler.requests["held"], waits)
     outputs = run_to_end(engine)
     assert {request_id: len(ends) for request_id, ends in outputs.items()} == {"first": 1, "held": 1}
 
