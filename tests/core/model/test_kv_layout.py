@@ -37,6 +37,7 @@ GEMMA3_1B = (([512] * 5 + [None]) * 5)[:26]
         "gemma3-1b",
         "halves",
         "nearly halves",
+        "two thirds",
         "three kinds",
         "beyond the model",
     ],
