@@ -94,12 +94,15 @@ class AttentionGroup:
 
 def _attend_by_hand(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, rule: AttentionRule) -> Tensor:
     """What torch's own has not: soft-caps, sinks. All [requests, heads, tokens, head_size]; the softmax in float32."""
-    grouped = query.reshape(len(key), key.shape[1], -1, *query.shape[2:])
-    scores = grouped @ key[:, :, None].transpose(-1, -2) * (rule.scale / (rule.softcap or 1.0))
+    num_requests, num_kv_heads, num_places, head_size = key.shape
+    # The heads that share keys are rows of one product: else they would be copied for each of them.
+    rows = query.reshape(num_requests, num_kv_heads, -1, head_size)
+    scores = rows @ key.transpose(-1, -2) * (rule.scale / (rule.softcap or 1.0))
     if rule.softcap is not None:
         scores = scores.tanh_().mul_(rule.softcap)
-    weights = _weigh(scores + mask[:, :, None], rule.sinks)
-    return (weights.to(value.dtype) @ value[:, :, None]).view(query.shape)
+    by_head = scores.view(num_requests, num_kv_heads, -1, query.shape[2], num_places)
+    weights = _weigh(by_head + mask[:, :, None], rule.sinks)
+    return (weights.to(value.dtype).reshape(scores.shape) @ value).view(query.shape)
 
 
 def _weigh(scores: Tensor, sinks: Tensor | None) -> Tensor:
