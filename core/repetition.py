@@ -15,12 +15,14 @@ class Repetition:
 
     def __init__(self, wanted: RepetitionDetection, max_num_tokens: int) -> None:
         """``max_num_tokens``: longest output."""
-        longest = min(wanted.max_pattern_size, max_num_tokens // max(wanted.min_count, 1))
+        # Clamped, because what is asked for may be beyond what numpy's integers hold.
+        min_count, min_size = (min(n, max_num_tokens + 1) for n in (wanted.min_count, wanted.min_pattern_size))
+        longest = min(wanted.max_pattern_size, max_num_tokens // max(min_count, 1))
         sizes = np.arange(longest, 0, -1)
         self._recent = np.full(longest, -1)
         """The last tokens, so that each stands as far from the next one as its size says."""
         self._num_equal = np.zeros(longest, np.int64)
-        self._num_needed = np.where(sizes >= wanted.min_pattern_size, sizes * (wanted.min_count - 1), max_num_tokens)
+        self._num_needed = np.where(sizes >= min_size, sizes * (min_count - 1), max_num_tokens)
         self._num_seen = 0
 
     def take(self, token_ids: list[int], num_prompt_tokens: int) -> bool:

@@ -96,7 +96,7 @@ class Request:
         wanted = self.num_prompt_tokens + params.max_tokens if params.max_tokens is not None else max_num_tokens
         self.max_num_tokens = min(wanted, max_num_tokens)
         self.repetition: Repetition | None = None
-        if params.repetition_detection is not None:
+        if params.repetition_detection is not None and params.repetition_detection.max_pattern_size > 0:
             self.repetition = Repetition(params.repetition_detection, self.max_num_tokens - self.num_prompt_tokens)
         self.abort_immediately = message.abort_immediately
         self.lora_request = message.lora_request

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,3 +42,10 @@ def test_a_huge_pattern_size_costs_no_more_than_the_output_can_be_long() -> None
     """Nothing is kept for sizes that cannot repeat before the output ends."""
     watched = Repetition(RepetitionDetection(2**62, 0, 2), max_num_tokens=10)
     assert [watched.take([9, *[1, 2, 3, 4, 5] * 2][: 1 + n], 1) for n in range(11)] == [False] * 10 + [True]
+
+
+@pytest.mark.parametrize("wanted", [(1, 0, 2**64 - 1), (2**64 - 1, 2**63, 2), (2**64 - 1, 2**64 - 1, 2**64 - 1)])
+def test_what_cannot_come_is_waited_for(wanted: tuple[int, int, int]) -> None:
+    """Numbers as large as the wire carries: no output has so many copies, or copies of that size."""
+    watched = Repetition(RepetitionDetection(*wanted), max_num_tokens=10)
+    assert not watched.take([9, *[1] * 10], 1)
