@@ -1,15 +1,22 @@
 """Drafts on real models: however right or wrong they are, every request gets the tokens that it gets without them."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.config import ModelConfig
+from core.model.lora.adapters import Adapters
 from core.model.model import Model
+from core.model.registry import load_model
 from core.model.runner import ModelRunner
 from core.wire.sampling_params import SamplingParams
 from tests.core.model.driver import GREEDY, Ask, Driver
+from tests.core.model.lora.tiny_adapter import ATTENTION, MLP, TinyAdapter
 from tests.core.model.test_runner import ask_case, check_case
-from tests.core.model.tiny_model import TINY, random_tokens
+from tests.core.model.tiny_families import TINY_FAMILIES, WINDOW
+from tests.core.model.tiny_model import TINY, TinyModel, random_tokens
 from tests.model_files import SMOLLM2_CASES
 
 LONGEST = 32
@@ -92,3 +99,44 @@ def test_a_preempted_request_goes_on_after_a_draft(tiny: Model) -> None:
     driver.run([Ask("b", random_tokens(30, TINY.vocab_size, 1), GREEDY)], 5)
     driver.run([resumed], 24, budget=16)
     assert resumed.output[:24] == expected.output
+
+
+def check_half_wrong(make_runner: Callable[[], ModelRunner], make_asks: Callable[[], list[Ask]]) -> None:
+    """The tokens with drafts of four, every other one wrong, are those without."""
+    expected, asks = make_asks(), make_asks()
+    Driver(make_runner()).run(expected, 24)
+    answers = {ask.request_id: ask.output for ask in expected}
+
+    def draft(ask: Ask) -> list[int]:
+        done = len(ask.output)
+        right = answers[ask.request_id][done : done + 4]
+        return [token if (done + i) % 2 else (token + 1) % TINY.vocab_size for i, token in enumerate(right)]
+
+    Driver(make_runner(), draft=draft).run(asks, 24)
+    assert {ask.request_id: ask.output[:24] for ask in asks} == answers
+
+
+def test_drafts_go_through_sliding_windows(tmp_path: Path) -> None:
+    """Of layers whose blocks are in tables of their own, beyond the window."""
+    TINY_FAMILIES["gemma3_text"].write(tmp_path)
+    model = load_model(ModelConfig(path=tmp_path))
+    prompts = [random_tokens(length, TINY.vocab_size) for length in (2 * WINDOW, WINDOW - 3)]
+    check_half_wrong(
+        lambda: ModelRunner(model),
+        lambda: [Ask(f"of {len(prompt)}", prompt, GREEDY) for prompt in prompts],
+    )
+
+
+def test_drafts_go_through_the_adapter_of_their_request(tmp_path: Path) -> None:
+    """Two adapters and none in one batch."""
+    base = TinyModel(TINY)
+    base.write_safetensors(tmp_path)
+    adapters = Adapters(max_rank=16)
+    model = load_model(ModelConfig(path=tmp_path), adapters)
+    for key, modules in ((1, ATTENTION), (2, MLP)):
+        adapters.load(key, TinyAdapter(base, modules).write(tmp_path / str(key)))
+    prompt = random_tokens(20, TINY.vocab_size)
+    check_half_wrong(
+        lambda: ModelRunner(model, adapters),
+        lambda: [Ask(f"adapter {key}", prompt, GREEDY, lora=key) for key in (None, 1, 2)],
+    )
