@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +45,7 @@ class Constraint:
         self.is_exhausted = False
         """The text is complete, nothing can follow, and there is no token to say so."""
         self._matcher: LLMatcher | None = None
-        self._mask: Future[Mask] | None = None
+        self._mask: Mask | None = None
         self._compilation: Compilation | None = compilation
         compilation.join()
 
@@ -69,19 +68,19 @@ class Constraint:
         self._matcher = grammar.matcher.deep_copy()
         if not self._matcher.consume_tokens(list(output_token_ids)):
             return f"the output so far does not follow {self._field}"
-        self._mask = self._threads.submit(self._compute_mask)
+        self._threads.add(self._compute_mask)
         return None
 
     @property
     def is_ready(self) -> bool:
         """Whether it knows what may come next."""
-        return self._mask is not None and self._mask.done()
+        return self._mask is not None
 
     @property
     def mask(self) -> Mask:
         """The tokens that may come next, once it ``is_ready``. None when the matcher has met a limit, see ``fault``."""
         assert self._mask is not None, "ready"
-        return self._mask.result()
+        return self._mask
 
     def accept(self, token_id: int) -> bool:
         """Whether ``token_id``, which does not end the request, may stand where it does."""
@@ -90,7 +89,8 @@ class Constraint:
         if not self._running.consume_token(token_id):
             return False
         self.is_exhausted = not self._end_token_ids and self._running.is_accepting() and self._running.is_stopped()
-        self._mask = self._threads.submit(self._compute_mask)
+        self._mask = None
+        self._threads.add(self._compute_mask)
         return True
 
     @property
@@ -105,19 +105,28 @@ class Constraint:
             self._compilation.leave()
             self._compilation = None
 
-    def _compute_mask(self) -> Mask:
+    def _compute_mask(self) -> None:
+        """On a thread."""
         matcher, mask = self._matcher, np.zeros(self._num_words, np.int32)
-        if matcher is None or matcher.is_error():  # closed meanwhile, or at an end with an error
-            return mask
+        if matcher is None:  # closed meanwhile
+            return
+        try:
+            self._fill(mask, matcher)
+        except Exception:
+            logger.exception("%s: no mask", self._field)
+            mask[:] = 0
+        self._mask = mask
+
+    def _fill(self, mask: Mask, matcher: "LLMatcher") -> None:
         matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if matcher.is_error():
-            return np.zeros_like(mask)
+            mask[:] = 0
+            return
         for token_id in self._not_end_token_ids:
             mask[token_id // _WORD_BITS] &= ~_bit(token_id)
         if matcher.is_accepting():
             for token_id in self._end_token_ids:
                 mask[token_id // _WORD_BITS] |= _bit(token_id)
-        return mask
 
     @property
     def _running(self) -> "LLMatcher":

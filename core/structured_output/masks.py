@@ -1,6 +1,8 @@
 """Masks are computed on threads beside the busy loop, so that one that takes long holds up nobody but its request."""
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
@@ -18,21 +20,29 @@ class MaskThreads:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(NUM_MASK_THREADS, "mask")
-        self._pending: set[Future[object]] = set()
+        self._due: deque[Callable[[], None]] = deque()
+        self._working: set[Future[None]] = set()
 
-    def submit(self, compute: "Callable[[], _T]") -> "Future[_T]":
-        """The library lets go of the interpreter while it computes."""
-        future = submit_with_stack(self._threads, compute)
-        self._pending.add(future)  # type: ignore[arg-type]
-        return future
+    def add(self, compute: Callable[[], None]) -> None:
+        """Have ``compute`` called, which must not raise, on a thread, from the next ``wait`` on."""
+        self._due.append(compute)
 
     def wait(self) -> None:
-        """For all of them, but not for long."""
-        if self._pending:
-            self._pending = wait(self._pending, MASK_WAIT_S).not_done
+        """For all that were added, but not for long. The library lets go of the interpreter while it computes."""
+        for _ in range(min(len(self._due), NUM_MASK_THREADS)):
+            self._working.add(submit_with_stack(self._threads, self._work))
+        if self._working:
+            self._working = wait(self._working, MASK_WAIT_S).not_done
 
     def close(self) -> None:
+        self._due.clear()
         self._threads.shutdown(cancel_futures=True)
+
+    def _work(self) -> None:
+        # All that is due, and not one each: to hand something to a thread takes longer than most masks.
+        with contextlib.suppress(IndexError):
+            while True:
+                self._due.popleft()()
 
 
 def submit_with_stack(threads: ThreadPoolExecutor, call: "Callable[[], _T]") -> "Future[_T]":

@@ -33,6 +33,8 @@ class Followed:
 
     @property
     def allowed(self) -> set[int]:
+        while not self.constraint.is_ready:
+            self.threads.wait()
         bits = np.unpackbits(self.constraint.mask.view(np.uint8), bitorder="little")
         return set(np.flatnonzero(bits).tolist())
 

@@ -5,24 +5,35 @@ import threading
 from core.structured_output.masks import MaskThreads
 
 
-def test_a_mask_is_there_after_a_short_wait() -> None:
-    """Of any that were asked for."""
-    masks = MaskThreads()
-    futures = [masks.submit(lambda number=number: number) for number in range(100)]  # type: ignore[misc]
+def test_masks_are_there_after_a_short_wait() -> None:
+    """All that were asked for."""
+    masks, done = MaskThreads(), []
+    for number in range(100):
+        masks.add(lambda number=number: done.append(number))  # type: ignore[misc]
+    assert not done
     masks.wait()
-    assert [future.result() for future in futures] == [*range(100)]
+    assert sorted(done) == [*range(100)]
     masks.close()
 
 
 def test_nobody_waits_for_one_that_takes_long() -> None:
     """The others are there, and it comes when it comes; without any there is nothing to wait for."""
-    masks, goes_on = MaskThreads(), threading.Event()
-    slow, quick = masks.submit(goes_on.wait), masks.submit(lambda: 1)
+    masks, goes_on, done = MaskThreads(), threading.Event(), threading.Semaphore(0)
+    masks.add(lambda: goes_on.wait() and done.release())
+    masks.add(done.release)
     masks.wait()
-    assert quick.result() == 1
-    assert not slow.done()
+    assert done.acquire(timeout=30)
+    assert not done.acquire(blocking=False)
     goes_on.set()
-    assert slow.result()
+    assert done.acquire(timeout=30)
     masks.wait()
     masks.wait()
     masks.close()
+
+
+def test_closed_with_masks_to_come() -> None:
+    """They never will."""
+    masks, done = MaskThreads(), []
+    masks.add(lambda: done.append(1))
+    masks.close()
+    assert not done
