@@ -46,7 +46,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path, family: str) -> None:
         torch.testing.assert_close(logits_of(model, PROMPT, chunk), expected, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("family", ["gpt_oss", "mixtral", "qwen3_moe"])
 def test_a_request_gets_the_tokens_that_it_gets_alone(tmp_path: Path, family: str) -> None:
     """Whatever it shares its batch with, also where each token has its own experts."""
     write_model(tmp_path, family)
