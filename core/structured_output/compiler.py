@@ -91,8 +91,9 @@ class GrammarCompiler:
 
     def close(self) -> None:
         """End the thread and the process."""
-        self._trials.close()
+        self._trials.end()
         self._thread.shutdown(cancel_futures=True)
+        self._trials.close()
 
     def _submit(self, form: Form) -> "Future[Grammar]":
         future = submit_with_stack(self._thread, lambda: self._compile(form))

@@ -8,6 +8,7 @@ its x. So a grammar without recursion becomes one lexeme, which is exact, and an
 character, of which none begins another.
 """
 
+import graphlib
 import json
 import re
 from collections.abc import Iterator
@@ -205,12 +206,13 @@ def _spell(body: _Body, numbers: dict[str, int], prefix: str) -> str:
 
 
 def _is_recursive(rules: dict[str, _Body]) -> bool:
-    """Whether any rule comes back to itself: rules without are taken away until none is left that may go."""
-    waiting = {name: {part.name for part in body if isinstance(part, _Reference)} for name, body in rules.items()}
-    while free := {name for name, needed in waiting.items() if not needed & waiting.keys()}:
-        for name in free:
-            del waiting[name]
-    return bool(waiting)
+    """Whether any rule comes back to itself."""
+    graph = {name: {part.name for part in body if isinstance(part, _Reference)} for name, body in rules.items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError:
+        return True
+    return False
 
 
 def _fault(text: str, position: int, what: str) -> FormError:

@@ -1,6 +1,7 @@
 """The trial process as the grammar thread sees it."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from core.structured_output.verdict import MAX_CPU_S, Verdict
 
 
 class TrialProcess:
-    """Started when it is needed. ``close`` may come from any thread, and ends a trial that is going on."""
+    """Started when it is needed. All but ``end`` is for one thread at a time."""
 
     def __init__(self, folder: Path, vocab_size: int) -> None:
         self._command = [sys.executable, "-P", "-m", "core.structured_output.trial", str(folder), str(vocab_size)]
@@ -41,29 +42,42 @@ class TrialProcess:
             raise FormError(verdict.fault)
         return verdict.grammar
 
-    def close(self) -> None:
-        """End it. Later trials fail."""
+    def end(self) -> None:
+        """Later trials fail, and so does the one that is going on. From any thread."""
         self._is_closed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """When no trial is going on any more: leave nothing behind."""
+        self.end()
         if self._process is not None:
-            self._process.kill()
+            self._reap(self._process)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # Our modules are where they are for this process, which may be the folder that it was started from.
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            )
         if self._is_closed:
             self._process.kill()
         return self._process
 
     def _why_died(self, process: subprocess.Popen[bytes]) -> str:
-        """Reap it, so that the next form gets a new one."""
-        self._process = None
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        signal_number = -process.wait()
+        signal_number = -self._reap(process)
         if self._is_closed:
             return "the engine shuts down"
         if signal_number == signal.SIGPROF:
             return f"takes more than {MAX_CPU_S:g} s to compile"
         return "is nested too deeply, or too large, to compile"
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> int:
+        """Its exit code. The next form gets a new one."""
+        self._process = None
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        return process.wait()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from core.structured_output.form import Form, FormError, Kind
@@ -74,10 +75,15 @@ def test_large_forms_are_taken(trials: TrialProcess, form: Form) -> None:
 
 
 def test_closed(tokenizer_folder: Path) -> None:
-    """A trial that comes too late fails, and leaves no process."""
+    """A trial that comes too late fails, and no process is left, not even a dead one."""
+    before = psutil.Process().children()
     trials = TrialProcess(tokenizer_folder, 1000)
     trials.write_grammar(Form("regex", "a"))
-    trials.close()
+    trials.end()
     for _ in range(2):
         with pytest.raises(FormError, match="the engine shuts down"):
             trials.write_grammar(Form("regex", "a"))
+    trials.start()
+    trials.close()
+    trials.close()
+    assert psutil.Process().children() == before
