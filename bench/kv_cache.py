@@ -9,8 +9,8 @@ import click
 
 from core.config import CacheConfig, SchedulerConfig
 from core.kv_group import KVGroup
-from core.model.kv_layout import KVLayout
-from core.model.open_weights import open_weights
+from core.model.attention.kv_layout import KVLayout
+from core.model.weights.open_weights import open_weights
 
 _CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 

@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 
 from core.config import ModelConfig
 from core.executor.interface import NewRequest
+from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
-from core.model.paged_kv_cache import PagedKVCache
 from core.model.registry import load_model
 from core.model.request_state import RequestState
 from core.model.step_batch import Span, StepBatch

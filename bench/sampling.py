@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from core.executor.interface import NewRequest
-from core.model.logits_processors import TokenMask
 from core.model.request_state import RequestState
-from core.model.rows import Row
-from core.model.sampler import Sampler
+from core.model.sampling.logits_processors import TokenMask
+from core.model.sampling.rows import Row
+from core.model.sampling.sampler import Sampler
 from core.wire.sampling_params import SamplingParams
 
 _VOCAB_SIZE = 49_152

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gguf import GGUFValueType as Kind
 
-from core.model.gguf_file import GgufFile
-from core.model.weight_source import ModelLoadError
+from core.model.weights.gguf_file import GgufFile
+from core.model.weights.weight_source import ModelLoadError
 from service.models.errors import ModelError
 from service.models.gguf_header import read_gguf_header
 

@@ -73,7 +73,7 @@ def test_torch_is_imported_under_the_executor_and_the_model_only() -> None:
 
 def test_transformers_is_imported_by_the_files_that_bear_its_name_only() -> None:
     """And by the one of embedding models. All of them are imported when such a model is loaded, and not before."""
-    importers = _importers_of("transformers") - {"core/model/text_encoder.py"}
+    importers = _importers_of("transformers") - {"core/model/embedding/text_encoder.py"}
     assert {path for path in importers if not path.startswith("core/model/transformers_")} == set()
 
 

@@ -23,9 +23,9 @@ from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, 
 from core.executor.memory_left import MemoryLeft
 from core.executor.profiler import Profiler
 from core.executor.worker_calls import call_worker
+from core.model.attention.kv_layout import KVLayout
 from core.model.device import free_memory_bytes, give_back_memory
 from core.model.host import own_memory_bytes
-from core.model.kv_layout import KVLayout
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.registry import load_model

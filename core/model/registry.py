@@ -5,16 +5,16 @@ from collections.abc import Iterable
 import torch
 
 from core.config import ModelConfig
-from core.model.decoder import Decoder
+from core.model.decoder.decoder import Decoder
+from core.model.decoder.layer_loader import LayerLoader
+from core.model.decoder.linear import QUANTIZATIONS
 from core.model.device import find_device
 from core.model.dtypes import find_dtype
-from core.model.layer_loader import LayerLoader
-from core.model.linear import QUANTIZATIONS
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
-from core.model.open_weights import is_left_to_transformers, open_weights
 from core.model.sharding import Sharding
 from core.model.tensor_group import TensorGroup
+from core.model.weights.open_weights import is_left_to_transformers, open_weights
 
 
 def load_model(config: ModelConfig, adapters: Adapters | None = None, group: TensorGroup | None = None) -> Model:
@@ -46,7 +46,7 @@ def _load_transformers_model(
     if group is not None:
         raise ValueError(f"tensor_parallel_size must be 1 for a family that transformers computes, got {group.size}")
     # Takes seconds to import, which the families above need not wait for.
-    from core.model.transformers_model import load_transformers_model
+    from core.model.hf.model import load_transformers_model
 
     return load_transformers_model(config, device, dtype, adapters)
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from core.executor.interface import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
-from core.model.logits_processors import TokenMask
+from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
-from core.model.paged_kv_cache import PagedKVCache
-from core.model.prompt_logprobs import PromptLogprobs
 from core.model.request_state import RequestState
-from core.model.rows import Row
-from core.model.sampler import Sampler
+from core.model.sampling.logits_processors import TokenMask
+from core.model.sampling.prompt_logprobs import PromptLogprobs
+from core.model.sampling.rows import Row
+from core.model.sampling.sampler import Sampler
 from core.model.settling import settle
 from core.model.step_batch import Span, StepBatch
 

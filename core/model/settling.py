@@ -6,8 +6,8 @@ import numpy as np
 
 from core.executor.interface import ModelRunnerOutput
 from core.model.request_state import RequestState
-from core.model.rows import Row
-from core.model.sampler import Sampled
+from core.model.sampling.rows import Row
+from core.model.sampling.sampler import Sampled
 from core.wire.messages import LogprobsLists
 
 

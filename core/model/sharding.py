@@ -18,7 +18,7 @@ from torch import Tensor
 from core.model.architecture import Architecture
 from core.model.lora.peft_folder import LoraPair
 from core.model.tensor_group import TensorGroup
-from core.model.weight_source import RowTable, StoredTensor, WeightSource
+from core.model.weights.weight_source import RowTable, StoredTensor, WeightSource
 
 _SUMMED = ("o_proj", "down_proj")
 

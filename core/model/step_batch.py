@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.model.paged_attention import AttentionGroup, PagedAttention
-from core.model.paged_kv_cache import PagedKVCache
+from core.model.attention.paged_attention import AttentionGroup, PagedAttention
+from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.prompt_rows import place_rows
 from core.model.request_state import RequestState
-from core.model.rows import Row
+from core.model.sampling.rows import Row
 
 _SMALLEST_BUCKET = 128
 """Contexts up to this many tokens are padded to each other freely."""

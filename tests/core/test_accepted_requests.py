@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from core.executor.interface import NewRequest
 from core.model.request_state import RequestState
-from core.model.rows import Row
-from core.model.sampler import Sampler
+from core.model.sampling.rows import Row
+from core.model.sampling.sampler import Sampler
 from core.request_limits import RequestError, check_request
 from core.wire.codec import Decoder, Encoder
 from core.wire.messages import EngineCoreRequest

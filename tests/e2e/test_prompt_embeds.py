@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.model.open_weights import open_weights
+from core.model.weights.open_weights import open_weights
 from sluicegate_client import AsyncClient, Client, Generation, InvalidRequestError
 from sluicegate_client.requests import GenerateOptions
 from tests.e2e.server import Server, serving

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sluicegate_client import Client
-from tests.core.model.tiny_transformers import write_model
+from tests.core.model.hf.tiny_transformers import write_model
 from tests.e2e.server import serving
 from tests.model_files import SMOLLM2_FOLDER
 

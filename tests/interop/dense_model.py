@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from core.model.open_weights import open_weights
+from core.model.weights.open_weights import open_weights
 from tests.model_files import SMOLLM2_FOLDER, find_smollm2
 
 

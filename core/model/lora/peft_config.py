@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.model.settings import Settings
-from core.model.weight_source import ModelLoadError
+from core.model.weights.settings import Settings
+from core.model.weights.weight_source import ModelLoadError
 
 CONFIG_FILE = "adapter_config.json"
 _ALL_LINEAR = "all-linear"

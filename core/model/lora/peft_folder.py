@@ -10,7 +10,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from core.model.lora.peft_config import PeftConfig, read_peft_config
-from core.model.weight_source import ModelLoadError
+from core.model.weights.weight_source import ModelLoadError
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])\.weight")

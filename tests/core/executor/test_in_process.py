@@ -10,7 +10,7 @@ import pytest
 from core.config import ModelConfig
 from core.executor.in_process import InProcessExecutor
 from core.executor.interface import MEMORY_PARTS, CachedRequest, ModelInfo, NewRequest, SchedulerOutput
-from core.model.weight_source import ModelLoadError
+from core.model.weights.weight_source import ModelLoadError
 from core.wire.sampling_params import SamplingParams
 from tests.core.model.tiny_model import TINY, TinyModel
 

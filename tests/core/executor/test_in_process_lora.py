@@ -10,7 +10,7 @@ from core.config import CacheConfig, LoraConfig, ModelConfig, SchedulerConfig
 from core.engine import EngineCore
 from core.executor.in_process import InProcessExecutor
 from core.executor.interface import MEMORY_PARTS
-from core.model.weight_source import ModelLoadError
+from core.model.weights.weight_source import ModelLoadError
 from core.wire.messages import LoRARequest
 from core.wire.sampling_params import SamplingParams
 from tests.core.builders import make_message, run_to_end, tokens_of

@@ -9,9 +9,9 @@ from torch import Tensor
 from core.config import ModelConfig
 from core.model.registry import load_model
 from tests.core.model.forward import logits_of
+from tests.core.model.hf.tiny_transformers import logits_by_transformers
 from tests.core.model.tiny_families import TINY_FAMILIES, WINDOW, TinyFamily, write_gguf
 from tests.core.model.tiny_model import random_tokens
-from tests.core.model.tiny_transformers import logits_by_transformers
 
 PROMPT = random_tokens(10 * WINDOW, 160)
 CHUNKS = {"one pass": 512, "chunks of 7": 7, "token by token": 1}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.executor.interface import CachedRequest, ModelRunnerOutput, NewRequest, SchedulerOutput
-from core.model.kv_layout import KVLayout
+from core.model.attention.kv_layout import KVLayout
 from core.model.runner import ModelRunner
 from core.prompt_embeds import PromptEmbeds
 from core.wire.messages import LogprobsLists, LogprobsTensors

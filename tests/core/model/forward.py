@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from core.executor.interface import NewRequest
-from core.model.kv_layout import KVLayout
+from core.model.attention.kv_layout import KVLayout
+from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.model import Model
-from core.model.paged_kv_cache import PagedKVCache
 from core.model.request_state import RequestState
 from core.model.step_batch import Span, StepBatch
 from core.wire.sampling_params import SamplingParams

@@ -7,8 +7,8 @@ import pytest
 
 from core.executor.interface import ModelRunnerOutput
 from core.model.request_state import RequestState
-from core.model.rows import Row
-from core.model.sampler import Sampled
+from core.model.sampling.rows import Row
+from core.model.sampling.sampler import Sampled
 from core.model.settling import settle
 from core.wire.messages import LogprobsLists
 from tests.core.model.forward import make_request

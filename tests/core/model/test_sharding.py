@@ -14,13 +14,13 @@ from core.executor.tensor_group import DistributedTensorGroup
 from core.model.lora.adapters import Adapters
 from core.model.registry import load_model
 from core.model.sharding import Shard, share
-from core.model.weight_source import ModelLoadError
+from core.model.weights.weight_source import ModelLoadError
 from tests.core.executor.rank_threads import on_each_rank
 from tests.core.model.forward import logits_of
+from tests.core.model.hf.tiny_transformers import write_model
 from tests.core.model.lora.test_adapters import logits_of as logits_with
 from tests.core.model.lora.tiny_adapter import TinyAdapter
 from tests.core.model.tiny_model import TINY, TINY_QWEN2, TinyModel, random_tokens
-from tests.core.model.tiny_transformers import write_model
 
 PROMPT = random_tokens(40, TINY.vocab_size)
 SMOLLM2 = replace(TINY, hidden_size=72, num_heads=9, num_kv_heads=3, head_size=8)

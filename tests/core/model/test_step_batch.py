@@ -2,8 +2,8 @@
 
 import torch
 
-from core.model.paged_kv_cache import PagedKVCache
-from core.model.rows import Row
+from core.model.attention.paged_kv_cache import PagedKVCache
+from core.model.sampling.rows import Row
 from core.model.step_batch import Span, StepBatch
 from tests.core.model.forward import make_request
 from tests.core.model.tiny_model import TINY

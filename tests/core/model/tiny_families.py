@@ -7,7 +7,7 @@ import gguf
 from gguf import MODEL_ARCH
 from torch import Tensor
 
-from tests.core.model.tiny_transformers import write_model
+from tests.core.model.hf.tiny_transformers import write_model
 
 WINDOW = 24
 _ROPE = {"rope_theta": 1000.0, "original_max_position_embeddings": 64, "factor": 4.0}

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from core.model.architecture import Architecture, Rope
-from core.model.rope import rope_frequencies
+from core.model.decoder.rope import rope_frequencies
 
 TINY = Architecture(
     family="llama",

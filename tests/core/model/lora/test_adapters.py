@@ -11,14 +11,14 @@ from torch import Tensor
 from core.config import ModelConfig
 from core.executor.interface import NewRequest
 from core.model.architecture import Architecture
+from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
-from core.model.paged_kv_cache import PagedKVCache
 from core.model.registry import load_model
 from core.model.request_state import RequestState
 from core.model.runner import ModelRunner
 from core.model.step_batch import Span, StepBatch
-from core.model.weight_source import ModelLoadError
+from core.model.weights.weight_source import ModelLoadError
 from tests.core.model.driver import GREEDY, Driver
 from tests.core.model.lora.tiny_adapter import ATTENTION, MLP, TinyAdapter
 from tests.core.model.reference_cases import ask_case, check_case

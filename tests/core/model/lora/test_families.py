@@ -10,10 +10,10 @@ from core.config import ModelConfig
 from core.model.lora.adapters import Adapters
 from core.model.registry import load_model
 from tests.core.model.forward import logits_of
+from tests.core.model.hf.tiny_transformers import logits_by_transformers
 from tests.core.model.lora.tiny_adapter import ATTENTION, MLP, TinyAdapter
 from tests.core.model.tiny_families import TINY_FAMILIES
 from tests.core.model.tiny_model import random_tokens
-from tests.core.model.tiny_transformers import logits_by_transformers
 
 PROMPT = random_tokens(30, 160)
 FUSED = ("qkv_proj", "gate_up_proj")

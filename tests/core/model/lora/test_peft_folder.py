@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.model.lora.peft_folder import PeftFolder
-from core.model.weight_source import ModelLoadError
+from core.model.weights.weight_source import ModelLoadError
 from tests.core.model.lora.tiny_adapter import TinyAdapter
 from tests.core.model.tiny_model import TINY, TinyModel
 

@@ -1,0 +1,1 @@
+"""The decoders that we compute ourselves: Llama and its kin."""

@@ -1,0 +1,1 @@
+"""All other decoders, through transformers' own definitions of them."""

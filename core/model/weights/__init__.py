@@ -1,0 +1,1 @@
+"""Reading a model's files: GGUF and safetensors, numbers and tensors."""
