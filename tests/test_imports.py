@@ -71,10 +71,10 @@ def test_torch_is_imported_under_the_executor_and_the_model_only() -> None:
     assert {path for path in _importers_of("torch") if not path.startswith(places)} == set()
 
 
-def test_transformers_is_imported_by_the_files_that_bear_its_name_only() -> None:
-    """And by the one of embedding models. All of them are imported when such a model is loaded, and not before."""
-    importers = _importers_of("transformers") - {"core/model/embedding/text_encoder.py"}
-    assert {path for path in importers if not path.startswith("core/model/transformers_")} == set()
+def test_transformers_is_imported_for_its_own_models_only() -> None:
+    """By the package of its decoders, and by embedding models: when such a model is loaded, and not before."""
+    places = ("core/model/hf/", "core/model/embedding/")
+    assert {path for path in _importers_of("transformers") if not path.startswith(places)} == set()
 
 
 def test_zmq_is_imported_where_there_is_a_socket_only() -> None:
