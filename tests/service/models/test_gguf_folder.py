@@ -42,6 +42,27 @@ def test_smollm2_folder_is_a_model_folder(smollm2: ServedModel, smollm2_folder: 
     assert smollm2.tokenizer.chat_template is not None
 
 
+@pytest.mark.parametrize(
+    ("architecture", "num_layers", "expected"),
+    [
+        ("gemma2", 26, {"model_type": "gemma2", "query_pre_attn_scalar": 8, "attn_logit_softcapping": 50.0}),
+        ("gemma2", 46, {"model_type": "gemma2", "query_pre_attn_scalar": 16, "hidden_activation": "gelu_pytorch_tanh"}),
+        ("gemma3", 18, {"model_type": "gemma3_text", "query_pre_attn_scalar": 8, "sliding_window_pattern": 6}),
+        ("gemma3", 62, {"model_type": "gemma3_text", "query_pre_attn_scalar": 16, "sliding_window": 32}),
+        ("phi3", 32, {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "sliding_window": 32}),
+    ],
+)
+def test_what_the_architecture_fixes_is_declared(
+    tmp_path: Path, architecture: str, num_layers: int, expected: dict[str, Any]
+) -> None:
+    """Though the file does not say it: the 27B models alone do not scale scores by the size of a head, which is 8."""
+    said = {"block_count": num_layers, "attention__head_count": 4, "attention__key_length": 8}
+    said |= {"attention__sliding_window": 32, "attn_logit_softcapping": 50.0}
+    metadata = {f"{architecture}__{key}": value for key, value in said.items()}
+    config = _write(tmp_path, architecture=architecture, **metadata, **byte_level_metadata())["config.json"]
+    assert {key: config[key] for key in expected} == expected
+
+
 def test_tokenizer_and_its_configuration_belong_together(tmp_path: Path) -> None:
     """Special tokens by name, template, flags."""
     template = "{{ bos_token }}{{ messages[0].content }}"

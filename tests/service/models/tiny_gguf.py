@@ -17,9 +17,11 @@ SENTENCEPIECE_TOKENS = [
 ]
 
 
-def write_gguf(path: Path, tensors: Iterable[str] = ("token_embd.weight",), **metadata: Any) -> Path:
+def write_gguf(
+    path: Path, tensors: Iterable[str] = ("token_embd.weight",), architecture: str = "llama", **metadata: Any
+) -> Path:
     """A file with ``metadata`` (dots in keys written as two underscores) and tensors of two zeros."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(128)
     writer.add_embedding_length(64)
     for key, value in metadata.items():
