@@ -2,6 +2,7 @@
 
 import queue
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -337,3 +338,17 @@ def test_calls_that_wait_are_answered_at_the_end() -> None:
     loop.call("later", 1)
     loop.run_to_the_end()
     assert loop.answers() == [UtilityOutput(1, "Server shutting down")]
+
+
+def test_an_engine_that_has_work_on_its_own_wakes_the_loop() -> None:
+    """As when a request's grammar is there: no input need come for that."""
+
+    class ProgressingEngine(StoppableEngine):
+        def on_progress(self, callback: Callable[[], None]) -> None:
+            self.progress = callback
+
+    shutdown, input_queue = Shutdown(600.0), queue.SimpleQueue()
+    engine = ProgressingEngine(shutdown)
+    BusyLoop(engine, input_queue, queue.SimpleQueue(), shutdown)
+    engine.progress()
+    assert input_queue.get_nowait() == (RequestType.WAKEUP, None)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.executor.interface import GrammarBitmask, NewRequest, SchedulerOutput
 from core.model.model import Attention, AttentionRule, Model
 from core.model.runner import ModelRunner
 from core.prompt_embeds import PromptEmbeds
@@ -240,3 +241,24 @@ def test_a_step_without_tokens_only_forgets(tiny: Model) -> None:
     assert repr(driver.runner) == "ModelRunner(llama, 1 requests)"
     driver.finish(ask)
     assert repr(driver.runner) == "ModelRunner(llama, 0 requests)"
+
+
+def test_a_grammar_leaves_its_request_what_it_allows(tiny: Model) -> None:
+    """Wherever the row of that request is; the others have the tokens that they have without it."""
+    prompts = {name: random_tokens(5, TINY.vocab_size, seed) for seed, name in enumerate("abc")}
+
+    def step(grammar: GrammarBitmask | None) -> dict[str, list[int]]:
+        runner = ModelRunner(tiny)
+        runner.initialize_kv_cache(8, 16)
+        new = [
+            NewRequest(name, prompt, len(prompt), GREEDY, 0, [[block]], 0)
+            for block, (name, prompt) in enumerate(prompts.items(), 1)
+        ]
+        work = SchedulerOutput(new, [], {name: len(prompt) for name, prompt in prompts.items()}, [])
+        work.grammar_bitmask = grammar
+        return runner.execute(work).sampled_token_ids
+
+    bits = np.zeros((2, TINY.vocab_size // 32), np.int32)
+    bits[0, 4], bits[1, 0] = -(1 << 31), 1 << 7
+    free = step(None)
+    assert step(GrammarBitmask(["c", "a"], bits.tobytes())) == {"a": [7], "b": free["b"], "c": [159]}
