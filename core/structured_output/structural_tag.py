@@ -53,7 +53,8 @@ class _Writer:
         kind = _field(form, "type", str)
         if kind not in _WRITERS:
             raise FormError(f"the format {kind[:50]!r} is not supported (supported: {', '.join(_WRITERS)})")
-        return _WRITERS[kind](self, form)
+        expression = _WRITERS[kind](self, form)
+        return self._as_one_lexeme(expression) if kind in _NESTING and _is_regular(form) else expression
 
     def const_string(self, form: Any) -> str:
         return _literal(_field(form, "value", str))
@@ -135,7 +136,14 @@ class _Writer:
         if isinstance(content, dict) and content.get("type") == "any_text":
             self.any_text(content)
             return "(" + " | ".join(self._text_until(_checked(end, "end")) for end in ends) + ")"
-        return f"({self.write(content)}) ({' | '.join(_literal(_checked(end, 'end')) for end in ends)})"
+        expression = f"({self.write(content)}) ({' | '.join(_literal(_checked(end, 'end')) for end in ends)})"
+        return self._as_one_lexeme(expression) if _is_regular(content) else expression
+
+    def _as_one_lexeme(self, expression: str) -> str:
+        """llguidance takes the longest lexeme first: of two in a row, the first may leave nothing for the second."""
+        name = f"REGULAR{len(self.rules)}"
+        self.rules.append(f"{name}: {expression}")
+        return name
 
     def _text_until(self, end: str) -> str:
         if not end:
@@ -161,6 +169,20 @@ _WRITERS: dict[str, Callable[[_Writer, Any], str]] = {
     "triggered_tags": _Writer.triggered_tags,
     "tags_with_separator": _Writer.tags_with_separator,
 }
+
+
+_NESTING = ("sequence", "or", "optional", "plus", "star", "repeat")
+
+
+def _is_regular(form: Any) -> bool:
+    """Whether a regular expression could say the same."""
+    if not isinstance(form, dict):
+        return False
+    kind = form.get("type")
+    parts = form.get("elements") if kind in ("sequence", "or") else [form.get("content")]
+    return kind in ("const_string", "regex", "any_text") or (
+        kind in _NESTING and isinstance(parts, list) and all(map(_is_regular, parts))
+    )
 
 
 def _field(form: Any, name: str, kind: type) -> Any:

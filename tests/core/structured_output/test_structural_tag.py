@@ -46,6 +46,16 @@ def test_structures_and_triggers(vocabulary: LLTokenizer) -> None:
         ({"type": "star", "content": CONST}, ["", "foofoo"], ["fo"]),
         ({"type": "plus", "content": CONST}, ["foo", "foofoo"], [""]),
         ({"type": "repeat", "content": CONST, "min": 1, "max": 2}, ["foo", "foofoo"], ["", "foofoofoo"]),
+        (
+            {"type": "sequence", "elements": [{"type": "regex", "pattern": "[a-z]+"}, CONST]},
+            ["xfoo", "foofoo"],
+            ["foo"],
+        ),
+        (
+            {"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": ".*"}, "end": "/>"},
+            ["</>", "<a/>b/>"],
+            ["<a/", "<"],
+        ),
         ({"type": "tag", **TAGS[1]}, ["<f=b>any</f>", "<f=b>x</g>"], ["any", "<f=b>x</f>y"]),
         (TRIGGERED, ["text", "x <f=b>y</g> <f=a>1</f>z"], ["<f=c>"]),
         ({**TRIGGERED, "at_least_one": True}, ["x<f=a>1</f>y"], ["x", ""]),
