@@ -2,15 +2,15 @@
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.model.lora.regular_file import read_regular_file
 from core.model.weights.settings import Settings
 from core.model.weights.weight_source import ModelLoadError
 
 CONFIG_FILE = "adapter_config.json"
-_ALL_LINEAR = "all-linear"
+_MAX_CONFIG_BYTES = 1 << 20
 _REFUSED = {
     "use_dora": "DoRA scales the base model's weights too",
     "use_qalora": "QA-LoRA pools the inputs",
@@ -31,17 +31,15 @@ _CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq")
 
 @dataclass(frozen=True)
 class PeftConfig:
-    """``scale`` multiplies what the adapter adds. ``targets``: names or ends of names, or one regular expression."""
+    """``scale`` multiplies what the adapter adds. ``targets``: names or ends of names; None: whatever has tensors."""
 
     rank: int
     scale: float
-    targets: tuple[str, ...] | re.Pattern[str]
+    targets: tuple[str, ...] | None
 
     def is_target(self, module: str) -> bool:
         """Whether PEFT puts the adapter at ``module``, by the rules of its ``check_target_module_exists``."""
-        if isinstance(self.targets, re.Pattern):
-            return self.targets.fullmatch(module) is not None
-        return any(module == target or module.endswith(f".{target}") for target in self.targets)
+        return self.targets is None or any(module == target or module.endswith(f".{target}") for target in self.targets)
 
 
 def read_peft_config(folder: Path, max_rank: int) -> PeftConfig:
@@ -67,25 +65,24 @@ def _check_initialisation(config: Settings) -> None:
         config.reject("init_lora_weights", "must not be one that changes the base model: convert the adapter", value)
 
 
-def _read_targets(config: Settings) -> tuple[str, ...] | re.Pattern[str]:
-    """A string is a regular expression; PEFT takes a list for names or ends of names."""
+def _read_targets(config: Settings) -> tuple[str, ...] | None:
+    """PEFT takes a list for names or ends of names, and a string for a regular expression, or all linear layers.
+
+    An expression is not tried: it could take for ever, and the interpreter with it. What it matched has tensors.
+    """
     value = config.values.get("target_modules")
-    if value == _ALL_LINEAR:
-        value = ".*"
-    if isinstance(value, str):
-        try:
-            return re.compile(value)
-        except re.error as error:
-            config.reject("target_modules", f"must be a regular expression ({error})", value)
+    if isinstance(value, str) and value:
+        return None
     if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
         config.reject("target_modules", "must be names of modules, a regular expression or all-linear", value)
     return tuple(value)
 
 
 def _read_object(path: Path) -> dict[str, object]:
+    content = read_regular_file(path, _MAX_CONFIG_BYTES)
     try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path}: cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise ModelLoadError(f"{path}: must be a JSON object, got {type(values).__name__}")

@@ -9,12 +9,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
+from core.model.host import available_memory_bytes
 from core.model.lora.peft_config import PeftConfig, read_peft_config
+from core.model.lora.regular_file import read_regular_file
 from core.model.weights.weight_source import ModelLoadError
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 _VOCABULARY = ("lm_head", "embed_tokens", "lora_embedding")
+_COPIES = 4
+"""How much memory a load takes at most, in sizes of the file: its bytes, its tensors, those in float32, and scaled."""
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -61,9 +65,10 @@ class PeftFolder:
 
     def _read(self) -> dict[str, Tensor]:
         """All at once: a file that shrinks under its mapping would kill the process."""
+        content = read_regular_file(self.path, available_memory_bytes() // _COPIES)
         try:
-            return load(self.path.read_bytes())
-        except (OSError, SafetensorError) as error:
+            return load(content)
+        except SafetensorError as error:
             raise ModelLoadError(f"{self.path}: cannot be read: {error}") from error
 
     def _pair(self, module: str, config: PeftConfig, sides: dict[str, Tensor]) -> LoraPair:
