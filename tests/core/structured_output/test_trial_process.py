@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,29 @@ def test_closed(tokenizer_folder: Path) -> None:
     trials.close()
     trials.close()
     assert psutil.Process().children() == before
+
+
+def test_a_process_that_somebody_kills_is_no_fault_of_the_form(trials: TrialProcess) -> None:
+    """Neither while it has nothing to do, nor with a form in hand."""
+    trials.start()
+    trial().kill()
+    assert trials.write_grammar(Form("regex", "b"))
+    trial().suspend()
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(trials.write_grammar, Form("regex", "c"))
+        trial().kill()
+        assert answer.result()
+
+
+def test_a_process_that_never_answers_is_ended(tokenizer_folder: Path) -> None:
+    """And the form refused, when a second one has not answered either."""
+    trials = TrialProcess(tokenizer_folder, 1000, timeout_s=0)
+    with pytest.raises(FormError, match="too large, to compile"):
+        trials.write_grammar(Form("regex", "a"))
+    trials.close()
+
+
+def trial() -> psutil.Process:
+    """The one that runs."""
+    (process,) = [child for child in psutil.Process().children() if "core.structured_output.trial" in child.cmdline()]
+    return process
