@@ -12,6 +12,8 @@ class FakeLoras:
     def __init__(self) -> None:
         self.paths: dict[int, str] = {}
         """Of those loaded, by key."""
+        self.failed_keys: set[int] = set()
+        """Of loads that have failed and are not unloaded yet."""
         self.broken_paths: set[str] = set()
         self.is_slow = False
         self._loads: list[tuple[int, str, Future[None]]] = []
@@ -24,7 +26,9 @@ class FakeLoras:
         return future
 
     def unload(self, key: int) -> None:
-        if self.paths.pop(key, None) is None:
+        if key in self.failed_keys:
+            self.failed_keys.remove(key)
+        elif self.paths.pop(key, None) is None:
             raise FakeExecutorError(f"adapter {key} is to be unloaded, but is not known")
 
     def finish_loads(self) -> None:
@@ -32,6 +36,7 @@ class FakeLoras:
         loads, self._loads = self._loads, []
         for key, path, future in loads:
             if path in self.broken_paths:
+                self.failed_keys.add(key)
                 future.set_exception(ValueError(f"{path}/adapter_config.json: r is missing"))
             else:
                 self.paths[key] = path

@@ -161,7 +161,10 @@ class Executor(Protocol):
         ...
 
     def unload_lora(self, key: int) -> None:
-        """Forget an adapter that was loaded. Steps that were started may still need it, later ones do not."""
+        """Forget an adapter, also one whose load has failed: of several ranks, some may have it.
+
+        Steps that were started may still need it, later ones do not.
+        """
         ...
 
     def start_profile(self, prefix: str | None, num_skipped: int, max_steps: int | None) -> None:

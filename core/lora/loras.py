@@ -194,6 +194,7 @@ class Loras:
             logger.error("adapter %.100r could not be loaded: %s", adapter.lora.lora_name, error)
             adapter.error = str(error)
             self._num_in_memory -= 1
+            self._executor.unload_lora(adapter.key)
             if self._adapters.get(lora_id) is adapter:
                 del self._adapters[lora_id]
             adapter.answer(RuntimeError(adapter.error))

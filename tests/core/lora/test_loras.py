@@ -94,7 +94,7 @@ def test_only_requests_that_need_it_wait_for_a_load() -> None:
 
 
 def test_a_broken_adapter_ends_the_requests_that_name_it_and_no_others() -> None:
-    """With the sentence that names file and field. It may be loaded when it is whole."""
+    """With the sentence that names file and field. No rank keeps a part of it; it may be loaded when it is whole."""
     executor = FakeExecutor()
     executor.loras.broken_paths.add("/a")
     engine = engine_of(executor)
@@ -107,6 +107,7 @@ def test_a_broken_adapter_ends_the_requests_that_name_it_and_no_others() -> None
     assert tokens_of(outputs["good"]) == expected_tokens(PROMPT, 3)
     with pytest.raises(UtilityError, match=r"Call to add_lora method failed: /a/adapter_config\.json: r is missing"):
         call(engine, "add_lora", A)
+    assert not executor.loras.failed_keys
     executor.loras.broken_paths.clear()
     assert call(engine, "add_lora", A) is True
 
