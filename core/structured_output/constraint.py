@@ -112,7 +112,7 @@ class Constraint:
             return
         try:
             self._fill(mask, matcher)
-        except Exception:
+        except BaseException:  # Native code panics with such, and without a mask the request would wait for ever.
             logger.exception("%s: no mask", self._field)
             mask[:] = 0
         self._mask = mask
