@@ -1,4 +1,4 @@
-"""`python -m tests.core.model.decoder.compare_families [--device D] [FAMILY …]`: our logits beside transformers'."""
+"""`python -m tests.core.model.hf.compare_families [--device D] [FAMILY …]`: our logits beside transformers'."""
 
 import argparse
 import tempfile
