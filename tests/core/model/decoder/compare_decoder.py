@@ -1,4 +1,4 @@
-"""`python -m tests.core.model.compare_decoder`: how far the decoder's logits are from those of transformers."""
+"""`python -m tests.core.model.decoder.compare_decoder`: how far the decoder's logits are from those of transformers."""
 
 import tempfile
 from pathlib import Path
