@@ -30,7 +30,6 @@ class ModelConfig:
     """Most log-probabilities that a request may ask for, -1 = those of the whole vocabulary."""
     tokenizer: Path | None = None
     """Folder with the model's tokenizer.json; None = where the model is."""
-
     preload_vocabulary: bool = False
     """Read it when the core starts, and not when the first request asks for structured output."""
 

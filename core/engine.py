@@ -34,11 +34,9 @@ from core.structured_output.grammars import Grammars
 from core.utilities import Utilities
 from core.wire.messages import EngineCoreRequest, EngineReadyResponse
 from core.wire.sampling_params import MAX_LOGPROBS, Violation
+from core.wire.version import WireVersion
 
 logger = logging.getLogger(__name__)
-
-VLLM_VERSION = "0.25.1"
-"""The version whose wire and behaviour this core has."""
 
 
 class EngineCore:
@@ -238,7 +236,7 @@ def _make_ready_response(
         num_gpu_blocks=size.num_blocks,
         block_size=block_size,
         dtype=executor.model_info.dtype,
-        vllm_version=VLLM_VERSION,
+        vllm_version=WireVersion.V0_25.vllm_version,
         kv_cache_size_tokens=size.num_tokens,
         kv_cache_max_concurrency=size.max_concurrency,
         enable_sleep_mode=True,

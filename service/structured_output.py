@@ -3,12 +3,10 @@
 import json
 from collections.abc import Iterator
 
-from core.wire.sampling_params import StructuredOutputs, Violation
+from core.wire.sampling_params import MAX_FORM_BYTES, StructuredOutputs, Violation
 from service.errors import shown
 from sluicegate.v1 import sampling_params_pb2 as pb
 
-MAX_FORM_BYTES = 64 * 1024
-"""Of a schema, expression, grammar or tag, and of all choices together."""
 MAX_COPIED_BYTES = 2**24
 """Of a form, each of a request's n sequences counted: every sequence gets its own copy."""
 _BACKEND = "guidance"

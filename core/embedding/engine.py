@@ -15,7 +15,6 @@ from core.embedding.encoder import Encoder
 from core.embedding.queue import EmbeddingQueue
 from core.embedding.request import EmbeddingRequest
 from core.embedding.utilities import EmbeddingUtilities
-from core.engine import VLLM_VERSION
 from core.wire.messages import (
     EngineCoreOutput,
     EngineCoreOutputs,
@@ -24,6 +23,7 @@ from core.wire.messages import (
     FinishReason,
     SchedulerStats,
 )
+from core.wire.version import WireVersion
 
 Outputs = dict[int, EngineCoreOutputs]
 
@@ -44,7 +44,7 @@ class EmbeddingEngine:
             num_gpu_blocks=1,  # The null block: front ends want to hear of one.
             block_size=1,
             dtype=encoder.info.dtype,
-            vllm_version=VLLM_VERSION,
+            vllm_version=WireVersion.V0_25.vllm_version,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
         )

@@ -24,10 +24,7 @@ def load_embedding_engine(model: ModelConfig, scheduler: SchedulerConfig) -> Emb
         raise ValueError(f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {model.quantization!r}")
     use_available_cpus(model.num_cores_here)
     encoder = TextEncoder(model)
-    limit = encoder.info.max_model_len
-    if model.max_model_len is not None and not 1 <= model.max_model_len <= limit:
-        raise ValueError(f"max_model_len must be in [1, {limit}], the model's own limit, got {model.max_model_len}")
-    engine = EmbeddingEngine(encoder, scheduler, model.max_model_len or limit)
+    engine = EmbeddingEngine(encoder, scheduler, model.served_len(encoder.info.max_model_len))
     logger.info(
         "the engine embeds: %d elements, %s; %s on %s, %d threads; max_model_len %d, max_num_seqs %d, "
         "max_num_batched_tokens %d",

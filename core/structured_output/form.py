@@ -6,10 +6,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from core.wire.sampling_params import StructuredOutputs, Violation
+from core.wire.sampling_params import MAX_FORM_BYTES, StructuredOutputs, Violation
 
-MAX_FORM_BYTES = 64 * 1024
-"""Of a schema, expression, grammar or tag, and of all choices together."""
 FIELD = "structured_outputs"
 
 Kind = Literal["json", "regex", "choice", "grammar", "json_object", "structural_tag"]

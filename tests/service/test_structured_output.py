@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.wire.sampling_params import StructuredOutputs, Violation
-from service.structured_output import MAX_COPIED_BYTES, MAX_FORM_BYTES, field_of, read_structured_output
+from core.wire.sampling_params import MAX_FORM_BYTES, StructuredOutputs, Violation
+from service.structured_output import MAX_COPIED_BYTES, field_of, read_structured_output
 from sluicegate.v1 import sampling_params_pb2 as pb
 
 

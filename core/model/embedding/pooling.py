@@ -3,13 +3,13 @@
 modules.json lists the steps: Transformer, Pooling (its own config.json says which) and, perhaps, Normalize.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from core.model.weights.settings import read_json
 from core.model.weights.weight_source import ModelLoadError
 
 MODULES_FILE = "modules.json"
@@ -29,7 +29,7 @@ class Pooling(NamedTuple):
 
 def read_pooling(folder: Path) -> Pooling:
     """Raises ModelLoadError, with the file and what in it is wrong or not supported."""
-    steps = {_step_name(folder, module): module for module in _read(folder / MODULES_FILE, list)}
+    steps = {_step_name(folder, module): module for module in read_json(folder / MODULES_FILE, list)}
     if missing := [name for name in ("Transformer", "Pooling") if name not in steps]:
         raise ModelLoadError(f"{folder / MODULES_FILE}: there is no {missing[0]} step")
     settings = folder / str(steps["Pooling"].get("path", "1_Pooling")) / "config.json"
@@ -45,7 +45,7 @@ def _step_name(folder: Path, module: Mapping[str, Any]) -> str:
 
 
 def _read_mode(path: Path) -> Callable[[Tensor, Tensor], Tensor]:
-    settings = _read(path, dict)
+    settings = read_json(path)
     newer = settings.get("pooling_mode")  # Recent releases write one word for the many flags of older ones.
     modes = [newer] if newer else [k.removeprefix(_MODE_PREFIX) for k, on in settings.items() if on is True]
     modes = [mode for mode in modes if mode != "include_prompt"]
@@ -57,20 +57,10 @@ def _read_mode(path: Path) -> Callable[[Tensor, Tensor], Tensor]:
 
 def _read_max_tokens(folder: Path) -> int | None:
     path = folder / "sentence_bert_config.json"
-    longest = _read(path, dict).get("max_seq_length") if path.exists() else None
+    longest = read_json(path).get("max_seq_length") if path.exists() else None
     if longest is not None and (type(longest) is not int or longest < 1):
         raise ModelLoadError(f"{path}: max_seq_length must be an integer of at least 1, got {longest!r:.50}")
     return longest
-
-
-def _read(path: Path, kind: type) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelLoadError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, kind):
-        raise ModelLoadError(f"{path}: must be a JSON {kind.__name__}, got {type(content).__name__}")
-    return content
 
 
 def _mean(hidden: Tensor, mask: Tensor) -> Tensor:

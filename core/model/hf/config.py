@@ -1,6 +1,5 @@
 """The configuration of a model that transformers computes, and what of it cannot be served."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from core.model.weights.settings import read_json
 from core.model.weights.weight_source import ModelLoadError
 
 MXFP4 = "mxfp4"
@@ -16,13 +16,12 @@ _HEADS = ("ForCausalLM", "LMHeadModel")
 
 
 def read_config(folder: Path) -> Any:
-    """transformers' own, of a folder whose ``config.json`` is a JSON object. Raises ModelLoadError.
+    """transformers' own, of the folder's ``config.json``. Raises ModelLoadError.
 
     Code that lies in the folder is never run.
     """
     path = folder / "config.json"
-    raw = json.loads(path.read_text())
-    _check_raw(path, raw)
+    _check_raw(path, read_json(path))
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # its validators raise what they like

@@ -1,13 +1,10 @@
 """``adapter_config.json`` of a LoRA adapter, as PEFT writes it."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.model.lora.regular_file import read_regular_file
-from core.model.weights.settings import Settings
-from core.model.weights.weight_source import ModelLoadError
+from core.model.weights.settings import Settings, read_settings
 
 CONFIG_FILE = "adapter_config.json"
 _MAX_CONFIG_BYTES = 1 << 20
@@ -44,8 +41,7 @@ class PeftConfig:
 
 def read_peft_config(folder: Path, max_rank: int) -> PeftConfig:
     """Raises ModelLoadError, which names file and field, for what is missing, wrong, or more than LoRA."""
-    path = folder / CONFIG_FILE
-    config = Settings(f"{path}: ", _read_object(path))
+    config = read_settings(folder / CONFIG_FILE)
     config.choice("peft_type", ("LORA",))
     config.choice("bias", ("none",), "none")
     for key, reason in _REFUSED.items():
@@ -76,14 +72,3 @@ def _read_targets(config: Settings) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
         config.reject("target_modules", "must be names of modules, a regular expression or all-linear", value)
     return tuple(value)
-
-
-def _read_object(path: Path) -> dict[str, object]:
-    content = read_regular_file(path, _MAX_CONFIG_BYTES)
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ModelLoadError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise ModelLoadError(f"{path}: must be a JSON object, got {type(values).__name__}")
-    return values

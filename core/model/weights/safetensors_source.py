@@ -1,6 +1,5 @@
 """Weights and architecture out of a Hugging Face folder: ``config.json`` and ``*.safetensors``."""
 
-import json
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from core.model.decoder.families import FAMILIES
 from core.model.weights.hf_config import find_text_config, read_architecture
-from core.model.weights.settings import Settings
+from core.model.weights.settings import Settings, read_json, read_settings
 from core.model.weights.weight_source import ModelLoadError, RowTable, WeightSource
 
 _DTYPES = ("F64", "F32", "F16", "BF16")
@@ -34,8 +33,7 @@ _BIASES = {
 
 def read_config(folder: Path) -> Settings:
     """The folder's ``config.json`` as it is. Raises ModelLoadError."""
-    path = folder / "config.json"
-    return Settings(f"{path}: ", read_json(path))
+    return read_settings(folder / "config.json")
 
 
 def open_safetensors(folder: Path) -> WeightSource:
@@ -126,14 +124,3 @@ def _open_file(path: Path) -> dict[str, _StoredSafetensor]:
         for name, part in slices.items()
         if not name.endswith(_DERIVED_SUFFIX)
     }
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises ModelLoadError."""
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as exc:
-        raise ModelLoadError(f"{path}: cannot be read: {exc}") from exc
-    if not isinstance(values, dict):
-        raise ModelLoadError(f"{path}: must be a JSON object, got {type(values).__name__}")
-    return values

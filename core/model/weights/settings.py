@@ -1,7 +1,9 @@
 """What a model file says of its model, each value with the type it must have."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from core.model.weights.weight_source import ModelLoadError
@@ -74,3 +76,20 @@ class Settings:
         if value is None:
             raise ModelLoadError(f"{self.place}{self.prefix}{key} is missing")
         return value
+
+
+def read_settings(path: Path) -> Settings:
+    """Those of a JSON file. Raises ModelLoadError."""
+    return Settings(f"{path}: ", read_json(path))
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """A JSON object, or a list if that is the ``kind``. Raises ModelLoadError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, kind):
+        wanted = "object" if kind is dict else kind.__name__
+        raise ModelLoadError(f"{path}: must be a JSON {wanted}, got {type(content).__name__}")
+    return content

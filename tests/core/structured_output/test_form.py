@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.structured_output.form import MAX_FORM_BYTES, Form, Spacing, find_form_violations
+from core.structured_output.form import Form, Spacing, find_form_violations
 from core.wire.codec import Decoder
 from core.wire.messages import EngineCoreRequest
-from core.wire.sampling_params import StructuredOutputs
+from core.wire.sampling_params import MAX_FORM_BYTES, StructuredOutputs
 from tests.core.wire.recorded import recordings
 
 
