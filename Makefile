@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 MODEL := smollm2-135m
-# Most tests wait for other processes most of the time.
+# Most tests wait for other processes most of the time; those that compute do it on one thread each, since threads that
+# wait for each other would spin.
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
@@ -30,7 +31,7 @@ bench: .venv/.core ## put load on the server that `make serve` started: make ben
 	@exec $(BIN)/sluicegate bench $(ARGS)
 
 test: .venv/.dev models ## the whole test suite
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 interop: .venv/.dev model ## with front ends and cores that others wrote, which it fetches from the package index
 	$(BIN)/pytest tests/interop -m interop $(ARGS)
