@@ -140,7 +140,10 @@ class LoraConfig:
         """``path``, without links if there is a root. Raises ValueError for one that is not in it."""
         if self.root is None:
             return path
-        resolved = Path(path).resolve()
+        try:
+            resolved = Path(path).resolve()
+        except RuntimeError as error:  # links that lead in a circle
+            raise ValueError(f"must have a path that leads somewhere: {error}") from error
         if not resolved.is_relative_to(self.root.resolve()):
             raise ValueError(f"must have a path in {self.root}, which is --lora-root, got {path[:200]!r}")
         return str(resolved)

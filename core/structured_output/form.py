@@ -52,8 +52,12 @@ def find_form_violations(asked: StructuredOutputs) -> Iterator[Violation]:
         yield Violation(FIELD, f"must have exactly one of {', '.join(_KINDS)}, got {got}")
         return
     field = f"{FIELD}.{kinds[0]}"
-    text = _text_of(asked, kinds[0])
-    if (size := len(text.encode(errors="surrogatepass"))) > MAX_FORM_BYTES:
+    try:
+        text = _text_of(asked, kinds[0])
+    except (TypeError, RecursionError) as error:  # A map on the wire may hold what JSON does not, and be deep.
+        yield Violation(field, f"must be JSON: {error}")
+        return
+    if (size := _size_of(text) + _size_of(asked.whitespace_pattern or "")) > MAX_FORM_BYTES:
         yield Violation(field, f"must have at most {MAX_FORM_BYTES} bytes, got {size}")
     if not text.strip():
         yield Violation(field, "must not be blank")
@@ -70,3 +74,7 @@ def _kinds_of(asked: StructuredOutputs) -> list[Kind]:
 def _text_of(asked: StructuredOutputs, kind: Kind) -> str:
     value = getattr(asked, kind)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _size_of(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))

@@ -25,7 +25,7 @@ MAX_LOGIT_BIAS = 1e20
 MAX_BAD_WORDS = 4096
 """Token sequences. Each is compared at every step; the gateway's bound on words makes at most half as many."""
 MAX_FORM_BYTES = 64 * 1024
-"""Of a schema, expression, grammar or tag, and of all choices together."""
+"""Of a schema, expression, grammar or tag, its pattern of white space included, and of all choices together."""
 
 
 class StructuredOutputs(msgspec.Struct, rename={"backend": "_backend", "backend_was_auto": "_backend_was_auto"}):

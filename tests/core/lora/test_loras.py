@@ -296,6 +296,7 @@ def test_adapters_are_where_the_operator_wants_them(tmp_path: Path) -> None:
     root = tmp_path / "adapters"
     (root / "a").mkdir(parents=True)
     (root / "link").symlink_to(tmp_path)
+    (root / "circle").symlink_to("circle")
     executor = FakeExecutor()
     engine = engine_of(executor, root=root)
     for path in ("/etc", str(root / ".." / "x"), str(root / "link" / "x"), "a"):
@@ -303,6 +304,8 @@ def test_adapters_are_where_the_operator_wants_them(tmp_path: Path) -> None:
             add(engine, "r", LoRARequest("a", 1, path))
         with pytest.raises(UtilityError, match="must have a path in"):
             engine.call_utility("add_lora", [LoRARequest("a", 1, path)])
+    with pytest.raises(RequestError, match="lora_request must have a path that leads somewhere: Symlink loop"):
+        add(engine, "r", lora=LoRARequest("x", 1, str(root / "circle")))
     call(engine, "add_lora", LoRARequest("a", 1, f"{root}/b/../a"))
     assert list(executor.loras.paths.values()) == [str((root / "a").resolve())]
 

@@ -9,6 +9,13 @@ from core.wire.sampling_params import MAX_FORM_BYTES, StructuredOutputs
 from tests.core.wire.recorded import recordings
 
 
+def nested(depth: int) -> list[object]:
+    innermost: list[object] = []
+    for _ in range(depth):
+        innermost = [innermost]
+    return innermost
+
+
 @pytest.mark.parametrize(
     ("asked", "kind", "text"),
     [
@@ -55,6 +62,9 @@ def test_options_are_part_of_the_form() -> None:
         ({}, "structured_outputs must have exactly one of json, regex"),
         ({"json": "{}", "regex": "a"}, "structured_outputs must have exactly one of"),
         ({"json": " "}, "structured_outputs.json must not be blank"),
+        ({"json": {"const": b"x"}}, "structured_outputs.json must be JSON: Object of type bytes is not JSON"),
+        ({"json": {"allOf": nested(20_000)}}, "structured_outputs.json must be JSON: maximum recursion depth"),
+        ({"json": "{}", "whitespace_pattern": " " * MAX_FORM_BYTES}, "structured_outputs.json must have at most"),
         ({"regex": ""}, "structured_outputs.regex must not be blank"),
         ({"grammar": "\n"}, "structured_outputs.grammar must not be blank"),
         ({"structural_tag": ""}, "structured_outputs.structural_tag must not be blank"),
