@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from core.executor.fake_loras import FakeLoras
 from core.executor.fake_request import FakeExecutorError, FakeRequest, hash_prefix, make_logprobs
+from core.executor.fake_step import FakeStep
 from core.executor.interface import MEMORY_PARTS, GrammarBitmask, ModelInfo, ModelRunnerOutput, SchedulerOutput
 from core.executor.memory_left import MemoryLeft
 from core.executor.worker_calls import call_worker
@@ -65,7 +66,7 @@ class FakeExecutor:
         self._on_step = on_step
         self._runs_late = runs_late
         self._num_steps = 0
-        self._queued: deque[tuple[_FakeStep, SchedulerOutput]] = deque()
+        self._queued: deque[tuple[FakeStep, SchedulerOutput]] = deque()
         self._has_failed = False
         self._block_size = 0
         self._slots = np.zeros(0, dtype=np.int64)
@@ -101,7 +102,7 @@ class FakeExecutor:
         self._slots = np.full(num_blocks * block_size, _EMPTY, dtype=np.int64)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
-        step = _FakeStep(self._run_until)
+        step = FakeStep(self._run_until)
         self._queued.append((step, scheduler_output))
         if not self._runs_late:
             self._run_until(step)
@@ -160,7 +161,7 @@ class FakeExecutor:
     def shutdown(self) -> None:
         self._requests.clear()
 
-    def _run_until(self, last: "_FakeStep") -> None:
+    def _run_until(self, last: FakeStep) -> None:
         while not last.done():
             step, scheduled = self._queued.popleft()
             try:
@@ -276,18 +277,6 @@ class FakeExecutor:
     def _is_scripted(self, request: "FakeRequest", position: int) -> bool:
         num_scripted = len(self._scripted_tokens.get(request.request_id, ()))
         return position < request.num_prompt_tokens + num_scripted
-
-
-class _FakeStep(Future[ModelRunnerOutput]):
-    """The result of a step, which runs by then at the latest."""
-
-    def __init__(self, run_until: "Callable[[_FakeStep], None]") -> None:
-        super().__init__()
-        self._run_until = run_until
-
-    def result(self, timeout: float | None = None) -> ModelRunnerOutput:
-        self._run_until(self)
-        return super().result(timeout)
 
 
 def _to_token(prefix_hash: int, vocab_size: int) -> int:
