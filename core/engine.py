@@ -107,11 +107,11 @@ class EngineCore:
     def add_request(self, request: Request) -> None:
         """Queue ``request``. Raises RequestError if a live request has its id."""
         self.scheduler.add_request(request)
-        if self._hasher is not None and request.adapter is not None:
-            request.cache_root = self._hasher.root(request.cache_salt, request.adapter.cache_name)
-        asked = request.sampling_params.structured_outputs
-        if asked is not None and self._grammars is not None:
-            self.scheduler.hold(request, self._grammars.constrain(request, asked))
+        try:
+            self._prepare(request)
+        except BaseException:  # Whoever sent it is told so, and must not get its tokens besides.
+            self.scheduler.abort_requests([request.request_id])
+            raise
         if request.abort_immediately:
             self.scheduler.abort_requests([request.request_id])
 
@@ -173,6 +173,13 @@ class EngineCore:
             self._grammars.close()
         if self._kv_events is not None:
             self._kv_events.close()
+
+    def _prepare(self, request: Request) -> None:
+        if self._hasher is not None and request.adapter is not None:
+            request.cache_root = self._hasher.root(request.cache_salt, request.adapter.cache_name)
+        asked = request.sampling_params.structured_outputs
+        if asked is not None and self._grammars is not None:
+            self.scheduler.hold(request, self._grammars.constrain(request, asked))
 
     def _start_due_steps(self) -> None:
         if self._grammars is not None:

@@ -15,7 +15,7 @@ from core.structured_output.grammars import Grammars
 from core.structured_output.masks import NUM_MASK_THREADS
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason
 from core.wire.sampling_params import StructuredOutputs
-from tests.core.builders import add, expected_tokens, make_engine, step, tokens_of
+from tests.core.builders import add, expected_tokens, make_engine, run_to_end, step, tokens_of
 from tests.core.structured_output.vocabulary_files import EOS
 
 PROMPT = (1, 2, 3)
@@ -239,3 +239,15 @@ def test_a_request_whose_mask_takes_long_holds_nobody_up(make: Make, grammars: G
     structured.run()
     assert paused.done()
     assert structured.text("slow").startswith("fooooo")
+
+
+def test_a_request_whose_form_cannot_even_be_begun_is_not_taken(tokenizer_folder: Path) -> None:
+    """Its sender is told so, and gets no tokens besides."""
+    grammars = Grammars(tokenizer_folder, FAKE_MODEL.vocab_size)
+    grammars.close()
+    engine = make_engine(grammars=grammars)
+    with pytest.raises(RuntimeError):
+        add(engine, "form", PROMPT, structured_outputs=StructuredOutputs(regex="a"))
+    assert engine.num_unfinished_requests() == 0
+    assert run_to_end(engine) == {}
+    engine.check_integrity()
