@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from core.wire.sampling_params import (
     MAX_LOGPROB_ENTRIES,
     MAX_LOGPROBS,
+    MAX_N,
     RepetitionDetection,
     SamplingParams,
     Violation,
@@ -92,7 +93,7 @@ def _logprobs_violations(params: SamplingParams, vocab_size: int) -> Iterator[Vi
 def _copies_violations(params: SamplingParams) -> Iterator[Violation]:
     lists = (params.logit_bias, params.allowed_token_ids, params.stop_token_ids, params.all_stop_token_ids)
     num_listed = sum(len(tokens or ()) for tokens in lists) + sum(map(len, params.bad_words_token_ids or ()))
-    if params.n > 1 and params.n * num_listed > MAX_LISTED_TOKENS:
+    if 1 < params.n <= MAX_N and params.n * num_listed > MAX_LISTED_TOKENS:
         bound = f"must be at most {max(MAX_LISTED_TOKENS // num_listed, 1)} with {num_listed} tokens in the lists"
         yield Violation("n", f"{bound} of sampling_params, got {params.n}")
 

@@ -24,7 +24,9 @@ def sampled(served: ServedModel, **fields: Any) -> SamplingParams:
 
 
 def faults_of(call: Callable[[], object]) -> dict[str, str]:
-    """The violations, by field, with which ``call`` is refused."""
+    """The violations, by field, with which ``call`` is refused. Each field is named once."""
     with pytest.raises(InvalidRequest) as caught:
         call()
-    return dict(caught.value.violations)
+    faults = dict(caught.value.violations)
+    assert len(faults) == len(caught.value.violations)
+    return faults
