@@ -20,7 +20,8 @@ from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.request_state import RequestState
-from core.model.step_batch import Span, StepBatch
+from core.model.span import Span
+from core.model.step_batch import StepBatch
 from core.wire.sampling_params import SamplingParams
 from service.models import resolve_model
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from core.config import ModelConfig, SchedulerConfig
 from core.embedding.engine import EmbeddingEngine
-from core.model.decoder.linear import QUANTIZATIONS
 from core.model.embedding.pooling import MODULES_FILE
 from core.model.embedding.text_encoder import TextEncoder
+from core.model.linear import QUANTIZATIONS
 from core.model.threads import num_threads, use_available_cpus
 
 logger = logging.getLogger(__name__)

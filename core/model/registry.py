@@ -7,9 +7,9 @@ import torch
 from core.config import ModelConfig
 from core.model.decoder.decoder import Decoder
 from core.model.decoder.layer_loader import LayerLoader
-from core.model.decoder.linear import QUANTIZATIONS
 from core.model.device import find_device
 from core.model.dtypes import find_dtype
+from core.model.linear import QUANTIZATIONS
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.sharding import Sharding

@@ -16,7 +16,8 @@ from core.model.sampling.prompt_logprobs import PromptLogprobs
 from core.model.sampling.rows import Row
 from core.model.sampling.sampler import Sampler
 from core.model.settling import settle
-from core.model.step_batch import Span, StepBatch
+from core.model.span import Span
+from core.model.step_batch import StepBatch
 
 
 class ModelRunner:

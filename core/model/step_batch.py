@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,33 +10,8 @@ from numpy.typing import NDArray
 from core.model.attention.paged_attention import AttentionGroup, PagedAttention
 from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.prompt_rows import place_rows
-from core.model.request_state import RequestState
 from core.model.sampling.rows import Row
-
-_SMALLEST_BUCKET = 128
-"""Contexts up to this many tokens are padded to each other freely."""
-
-
-class Span(NamedTuple):
-    """The tokens of one request that this step computes: ``num_tokens`` of them from position ``start`` on."""
-
-    request: RequestState
-    start: int
-    num_tokens: int
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.num_tokens
-
-    @property
-    def is_sampled(self) -> bool:
-        """A chunk that leaves known tokens uncomputed has nothing to choose yet."""
-        return self.stop == len(self.request.token_ids)
-
-    @property
-    def group_key(self) -> tuple[int, int]:
-        """New tokens, then the power of two that the context fits in: padding at most doubles a context."""
-        return self.num_tokens, max(self.stop, _SMALLEST_BUCKET).bit_length()
+from core.model.span import Span
 
 
 class StepBatch:

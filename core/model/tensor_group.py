@@ -4,7 +4,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from core.model.decoder.linear import Linear
+from core.model.linear import Linear
 
 
 class TensorGroup(Protocol):

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from core.model.decoder.families import FAMILIES
 from core.model.decoder.layer import load_layer
 from core.model.decoder.layer_loader import LayerLoader
 from core.model.decoder.norm import Norm
 from core.model.decoder.rope import Ropes
+from core.model.families import FAMILIES
 from core.model.model import Attention
 from core.model.weights.load_progress import logged_layers
 from core.model.weights.weight_source import WeightSource

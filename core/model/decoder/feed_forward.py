@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.model.architecture import Architecture
-from core.model.decoder.families import FAMILIES
 from core.model.decoder.layer_loader import LayerLoader
+from core.model.families import FAMILIES
 
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,

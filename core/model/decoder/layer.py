@@ -6,12 +6,12 @@ from typing import Protocol
 from torch import Tensor
 
 from core.model.architecture import Architecture
-from core.model.decoder.families import FAMILIES
 from core.model.decoder.feed_forward import FeedForward
 from core.model.decoder.layer_loader import LayerLoader
 from core.model.decoder.norm import Norm
 from core.model.decoder.rope import Rotation
 from core.model.decoder.self_attention import SelfAttention
+from core.model.families import FAMILIES
 from core.model.model import Attention
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from core.model.decoder.linear import Linear, make_linear
+from core.model.linear import Linear, make_linear
 from core.model.lora.adapters import Adapters
 from core.model.sharding import is_summed
 from core.model.tensor_group import GatheredLinear, SummedLinear, own_rows

@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from core.model.architecture import Architecture
-from core.model.decoder.families import FAMILIES
 from core.model.decoder.layer_loader import LayerLoader
 from core.model.decoder.norm import HeadNorm
 from core.model.decoder.rope import Rotation
+from core.model.families import FAMILIES
 from core.model.model import Attention, AttentionRule
 
 

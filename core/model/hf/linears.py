@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.integrations.moe import ExpertsInterface, grouped_mm_experts_forward
 from transformers.pytorch_utils import Conv1D
 
-from core.model.decoder.linear import Linear, make_linear
+from core.model.linear import Linear, make_linear
 from core.model.lora.adapters import Adapters
 
 EXPERTS = "sluicegate"

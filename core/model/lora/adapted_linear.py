@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from core.model.decoder.linear import Linear
+from core.model.linear import Linear
 from core.model.lora.peft_folder import LoraPair
 
 AdapterWeights = Mapping["AdaptedLinear", "LayerWeights"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from core.model.decoder.linear import Linear
+from core.model.linear import Linear
 from core.model.lora.adapted_linear import AdaptedLinear, AdaptedRows, AdapterWeights
 from core.model.lora.peft_folder import LoraPair, PeftFolder
 

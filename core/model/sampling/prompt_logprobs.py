@@ -6,7 +6,7 @@ from torch import Tensor
 
 from core.model.model import Model
 from core.model.sampling.logprobs import rank_logprobs
-from core.model.step_batch import Span
+from core.model.span import Span
 from core.wire.messages import LogprobsTensors
 from core.wire.sampling_params import num_logprob_entries
 from core.wire.tensor import Tensor as WireTensor

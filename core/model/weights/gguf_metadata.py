@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.model.architecture import Architecture, Rope, YarnScaling
-from core.model.decoder.families import FAMILIES, MAX_LAYERS
+from core.model.families import FAMILIES, MAX_LAYERS
 from core.model.weights.gguf_file import GgufFile
 from core.model.weights.settings import Settings
 from core.model.weights.weight_source import ModelLoadError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from core.model.architecture import Architecture
-from core.model.decoder.families import FAMILIES, Family
+from core.model.families import FAMILIES, Family
 from core.model.weights.gguf_file import GgufFile, GgufTensor
 from core.model.weights.gguf_metadata import read_architecture
 from core.model.weights.weight_source import ModelLoadError, RowTable, WeightSource

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.model.architecture import Architecture, Llama3Scaling, Rope, YarnScaling
-from core.model.decoder.families import FAMILIES, MAX_LAYERS, Family
+from core.model.families import FAMILIES, MAX_LAYERS, Family
 from core.model.weights.settings import Settings
 
 _FULL, _SLIDING = _TYPES = "full_attention", "sliding_attention"

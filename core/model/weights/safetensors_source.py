@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from core.model.decoder.families import FAMILIES
+from core.model.families import FAMILIES
 from core.model.weights.hf_config import find_text_config, read_architecture
 from core.model.weights.settings import Settings, read_json, read_settings
 from core.model.weights.weight_source import ModelLoadError, RowTable, WeightSource

@@ -8,7 +8,8 @@ from core.model.attention.kv_layout import KVLayout
 from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.model import Model
 from core.model.request_state import RequestState
-from core.model.step_batch import Span, StepBatch
+from core.model.span import Span
+from core.model.step_batch import StepBatch
 from core.wire.sampling_params import SamplingParams
 
 

@@ -4,7 +4,8 @@ import torch
 
 from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.sampling.rows import Row
-from core.model.step_batch import Span, StepBatch
+from core.model.span import Span
+from core.model.step_batch import StepBatch
 from tests.core.model.forward import make_request
 from tests.core.model.tiny_model import TINY
 

@@ -17,7 +17,8 @@ from core.model.model import Model
 from core.model.registry import load_model
 from core.model.request_state import RequestState
 from core.model.runner import ModelRunner
-from core.model.step_batch import Span, StepBatch
+from core.model.span import Span
+from core.model.step_batch import StepBatch
 from core.model.weights.weight_source import ModelLoadError
 from tests.core.model.driver import GREEDY, Driver
 from tests.core.model.lora.tiny_adapter import ATTENTION, MLP, TinyAdapter

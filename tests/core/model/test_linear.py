@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from core.model.decoder.linear import DenseLinear, PackedLinear, make_linear
+from core.model.linear import DenseLinear, PackedLinear, make_linear
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 7, 32, 130])
