@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from core.structured_output.form import Form
 from core.structured_output.masks import submit_with_stack
@@ -21,11 +21,28 @@ MAX_GRAMMARS = 64
 """Kept for requests to come, the least recently used goes first."""
 
 
-class Grammar(NamedTuple):
-    """A compiled form. ``matcher`` is at the beginning of a text; ``end_token_ids`` are what it takes for the end."""
+class Grammar:
+    """A compiled form. ``end_token_ids`` are what it takes for the end.
 
-    matcher: "LLMatcher"
-    end_token_ids: frozenset[int]
+    ``start`` compiles it. Its matchers share the states that the library has made for any of them, and the limit of
+    those: what some texts have used up is not there for others any more.
+    """
+
+    def __init__(self, start: "Callable[[], LLMatcher]", end_token_ids: frozenset[int]) -> None:
+        self.end_token_ids = end_token_ids
+        self._start = start
+        self._matcher = start()
+        self.is_worn = False
+        """A matcher has met a limit, as others would."""
+
+    def matcher(self) -> "LLMatcher":
+        """At the beginning of a text."""
+        return self._matcher.deep_copy()
+
+    def matcher_of_its_own(self) -> "LLMatcher":
+        """Instead of one that has met a limit: this one shares with nobody. Takes what it takes to compile."""
+        self.is_worn = True
+        return self._start()
 
 
 class Compilation:
@@ -41,8 +58,10 @@ class Compilation:
 
     @property
     def is_useless(self) -> bool:
-        """Nobody waits for it any more, or it has failed: the next request for this form starts another."""
-        return self._future.cancelled() or (self.is_done and self._future.exception() is not None)
+        """Cancelled, failed or worn: the next request for this form starts another."""
+        if not self.is_done or self._future.cancelled():
+            return self._future.cancelled()
+        return self._future.exception() is not None or self._future.result().is_worn
 
     def join(self) -> None:
         self._num_waiting += 1
@@ -106,9 +125,10 @@ class GrammarCompiler:
 
         started = time.monotonic()
         vocabulary = self._load_vocabulary()
-        matcher = start_matcher(vocabulary, self._trials.write_grammar(form))
+        text = self._trials.write_grammar(form)
+        grammar = Grammar(lambda: start_matcher(vocabulary, text), frozenset(vocabulary.eos_tokens))
         logger.debug("compiled %s of %d characters, %.3f s", form.kind, len(form.text), time.monotonic() - started)
-        return Grammar(matcher, frozenset(vocabulary.eos_tokens))
+        return grammar
 
     def _load_vocabulary(self) -> "LLTokenizer":
         """Once. Raises VocabularyError."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from core.structured_output.compiler import Compilation
+from core.structured_output.compiler import Compilation, Grammar
 from core.structured_output.form import FormError
 from core.structured_output.masks import MaskThreads
 from core.wire.messages import REFUSED
@@ -44,6 +44,9 @@ class Constraint:
         self._num_words = num_words
         self.is_exhausted = False
         """The text is complete, nothing can follow, and there is no token to say so."""
+        self._token_ids: list[int] = []
+        """What the matcher has taken."""
+        self._grammar: Grammar | None = None
         self._matcher: LLMatcher | None = None
         self._mask: Mask | None = None
         self._compilation: Compilation | None = compilation
@@ -65,8 +68,9 @@ class Constraint:
             logger.exception("%s could not be compiled", self._field)
             return f"{self._field} could not be compiled: {error!r}"
         self._not_end_token_ids = grammar.end_token_ids - self._end_token_ids
-        self._matcher = grammar.matcher.deep_copy()
-        if not self._matcher.consume_tokens(list(output_token_ids)):
+        self._grammar, self._matcher = grammar, grammar.matcher()
+        self._token_ids += output_token_ids
+        if self._token_ids and not self._matcher.consume_tokens(self._token_ids):
             return f"the output so far does not follow {self._field}"
         self._threads.add(self._compute_mask)
         return None
@@ -88,6 +92,7 @@ class Constraint:
         assert self.is_ready, "or it would not have been scheduled"
         if not self._running.consume_token(token_id):
             return False
+        self._token_ids.append(token_id)
         self.is_exhausted = not self._end_token_ids and self._running.is_accepting() and self._running.is_stopped()
         self._mask = None
         self._threads.add(self._compute_mask)
@@ -100,25 +105,30 @@ class Constraint:
 
     def close(self) -> None:
         """The request has ended."""
-        self._matcher = None
+        self._grammar = self._matcher = None
         if self._compilation is not None:
             self._compilation.leave()
             self._compilation = None
 
     def _compute_mask(self) -> None:
         """On a thread."""
-        matcher, mask = self._matcher, np.zeros(self._num_words, np.int32)
-        if matcher is None:  # closed meanwhile
+        grammar, matcher, mask = self._grammar, self._matcher, np.zeros(self._num_words, np.int32)
+        if grammar is None or matcher is None:  # closed meanwhile
             return
         try:
             self._fill(mask, matcher)
+            if matcher.is_error():  # Others may have used up what there was, so this says nothing of the request.
+                self._matcher = matcher = grammar.matcher_of_its_own()
+                matcher.consume_tokens(self._token_ids)
+                self._fill(mask, matcher)
         except BaseException:  # Native code panics with such, and without a mask the request would wait for ever.
             logger.exception("%s: no mask", self._field)
             mask[:] = 0
         self._mask = mask
 
     def _fill(self, mask: Mask, matcher: "LLMatcher") -> None:
-        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if not matcher.is_error():
+            matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if matcher.is_error():
             mask[:] = 0
             return

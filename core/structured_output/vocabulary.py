@@ -17,6 +17,8 @@ _LIMITS = LLParserLimits(
     initial_lexer_fuel=200_000,
     # An object of n optional properties takes 4 n.
     max_items_in_row=20_000,
+    # Of 0.4 kB, as long as requests use the grammar.
+    max_lexer_states=100_000,
     verbose_errors=False,
 )
 

@@ -1,10 +1,12 @@
 """One request's output is kept in its form."""
 
+import random
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from llguidance import LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 
 from core.structured_output.compiler import Compilation, Grammar
 from core.structured_output.constraint import Constraint
@@ -14,13 +16,19 @@ from core.wire.messages import REFUSED
 from tests.core.structured_output.following import matcher_of
 
 
+def grammar_of(vocabulary: LLTokenizer, start: Callable[[], LLMatcher]) -> Grammar:
+    return Grammar(start, frozenset(vocabulary.eos_tokens))
+
+
 class Followed:
     """A constraint of a regular expression, started."""
 
-    def __init__(self, vocabulary: LLTokenizer, regex: str, ends: set[int], text: str = "") -> None:
+    def __init__(
+        self, vocabulary: LLTokenizer, regex: str, ends: set[int], text: str = "", grammar: Grammar | None = None
+    ) -> None:
         self.vocabulary = vocabulary
         future: Future[Grammar] = Future()
-        future.set_result(Grammar(matcher_of(vocabulary, "regex", regex), frozenset(vocabulary.eos_tokens)))
+        future.set_result(grammar or grammar_of(vocabulary, lambda: matcher_of(vocabulary, "regex", regex)))
         self.threads = MaskThreads()
         num_words = -(-vocabulary.vocab_size // 32)
         self.constraint = Constraint("structured_outputs.regex", Compilation(future), ends, self.threads, num_words)
@@ -116,3 +124,33 @@ def test_nobody_waits_for_a_closed_one() -> None:
     constraints[1].close()
     assert future.cancelled()
     assert compilation.is_useless
+
+
+def test_what_others_have_used_up_is_no_fault_of_the_request(vocabulary: LLTokenizer) -> None:
+    """It goes on by a matcher of its own, and the next request for the form gets a new grammar."""
+    text = "a" * 40
+    regex = "(.*a.{30}){2}"
+    grammar = grammar_of(vocabulary, lambda: matcher_of(vocabulary, "regex", regex))
+    following = Followed(vocabulary, regex, set(), grammar=grammar)
+    for char in text:
+        assert following.accept(char)
+    wear_out(vocabulary, grammar)
+    assert following.accept("b")
+    assert following.allowed
+    assert following.constraint.fault is None
+    assert grammar.is_worn
+    compilation: Future[Grammar] = Future()
+    compilation.set_result(grammar)
+    assert Compilation(compilation).is_useless
+
+
+def wear_out(vocabulary: LLTokenizer, grammar: Grammar) -> None:
+    """By texts of which each needs other states."""
+    draw = random.Random(0)
+    chars = [vocabulary.greedy_tokenize(char)[0] for char in "abc"]
+    matcher = grammar.matcher()
+    while not matcher.is_error():
+        matcher = grammar.matcher()
+        while not matcher.is_stopped() and not matcher.is_error():
+            matcher.compute_bitmask()
+            matcher.consume_token(draw.choice(chars))
