@@ -18,8 +18,8 @@ from core.wire.messages import (
     EventType,
     FinishReason,
     PrefillStats,
-    SchedulerStats,
 )
+from core.wire.stats import SchedulerStats
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 65_536

@@ -9,7 +9,7 @@ from core.kv_events import KVEventLog
 from core.kv_group import KVGroup
 from core.prefix_lookup import find_prefix
 from core.request import Request
-from core.wire.messages import PrefixCacheStats
+from core.wire.stats import PrefixCacheStats
 
 
 class KVCache:

@@ -4,7 +4,7 @@ from core.kv_cache import KVCache
 from core.lora.loras import count_by_name
 from core.request_queue import RequestQueue
 from core.speculation import Speculation
-from core.wire.messages import SchedulerStats
+from core.wire.stats import SchedulerStats
 
 
 def make_stats(

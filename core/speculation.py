@@ -11,7 +11,7 @@ from core.kv_cache import KVCache
 from core.prompt_lookup import find_continuation
 from core.request import Request
 from core.step import Share, Step
-from core.wire.messages import SpecDecodingStats
+from core.wire.stats import SpecDecodingStats
 
 
 class Speculation:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from core.wire.messages import SpecDecodingStats
+from core.wire.stats import SpecDecodingStats
 
 _MAX_COUNT = 2**32 - 1
 _MAX_POSITIONS = 256

@@ -4,7 +4,8 @@ import logging
 import math
 from dataclasses import dataclass, field
 
-from core.wire.messages import EngineCoreOutputs, EventType, PrefixCacheStats, SchedulerStats
+from core.wire.messages import EngineCoreOutputs, EventType
+from core.wire.stats import PrefixCacheStats, SchedulerStats
 from service.draft_totals import DraftTotals
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from core.data_parallel.waves import EngineWave
 from core.intake import OutputQueue
-from core.wire.messages import EngineCoreOutputs, SchedulerStats
+from core.wire.messages import EngineCoreOutputs
+from core.wire.stats import SchedulerStats
 from core.wire.waves import COORDINATOR_CLIENT_INDEX
 
 RequestCounts = Callable[[], tuple[int, int]]

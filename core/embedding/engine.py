@@ -15,14 +15,8 @@ from core.embedding.encoder import Encoder
 from core.embedding.queue import EmbeddingQueue
 from core.embedding.request import EmbeddingRequest
 from core.embedding.utilities import EmbeddingUtilities
-from core.wire.messages import (
-    EngineCoreOutput,
-    EngineCoreOutputs,
-    EngineCoreRequest,
-    EngineReadyResponse,
-    FinishReason,
-    SchedulerStats,
-)
+from core.wire.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, EngineReadyResponse, FinishReason
+from core.wire.stats import SchedulerStats
 from core.wire.version import WireVersion
 
 Outputs = dict[int, EngineCoreOutputs]

@@ -34,9 +34,9 @@ from core.wire.messages import (
     LogprobsTensors,
     LoRARequest,
     PrefillStats,
-    SchedulerStats,
     UtilityOutput,
 )
+from core.wire.stats import SchedulerStats
 from core.wire.tensor import Tensor
 
 

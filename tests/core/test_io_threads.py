@@ -29,9 +29,9 @@ from core.wire.messages import (
     FinishReason,
     LogprobsLists,
     RequestType,
-    SchedulerStats,
     UtilityOutput,
 )
+from core.wire.stats import SchedulerStats
 from tests.core.front_end import PATIENCE_S, FrontEnd, address_of
 
 

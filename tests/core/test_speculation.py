@@ -14,8 +14,9 @@ from core.kv_cache import KVCache
 from core.request import Request, RequestStatus
 from core.speculation import Speculation
 from core.step import Step
-from core.wire.messages import EngineCoreOutput, FinishReason, SpecDecodingStats
+from core.wire.messages import EngineCoreOutput, FinishReason
 from core.wire.sampling_params import RepetitionDetection, StructuredOutputs
+from core.wire.stats import SpecDecodingStats
 from tests.core.builders import add, expected_tokens, make_engine, make_request, run_to_end, step, tokens_of
 
 CYCLE = list(range(1, 9))

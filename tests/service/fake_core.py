@@ -19,10 +19,10 @@ from core.wire.messages import (
     EngineReadyResponse,
     FinishReason,
     RequestType,
-    SchedulerStats,
     UtilityCall,
     UtilityOutput,
 )
+from core.wire.stats import SchedulerStats
 
 READY = EngineReadyResponse(
     max_model_len=1024, num_gpu_blocks=101, block_size=16, dtype="float32", vllm_version="0.25.1"

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from core.wire.codec import WireError
-from core.wire.messages import EngineCoreOutputs, SchedulerStats
+from core.wire.messages import EngineCoreOutputs
+from core.wire.stats import SchedulerStats
 from service.engine import Engine, checked, combined, max_cached_tokens
 from tests.service.fake_core import READY
 

@@ -15,11 +15,10 @@ from core.wire.messages import (
     EventType,
     FinishReason,
     PrefillStats,
-    PrefixCacheStats,
     RequestType,
-    SchedulerStats,
 )
 from core.wire.sampling_params import SamplingParams
+from core.wire.stats import PrefixCacheStats, SchedulerStats
 from core.wire.version import WireVersion, introduction, shaped_outputs
 from service.engine_client import EngineClient
 from service.engines import Engines

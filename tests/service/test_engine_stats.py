@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from core.wire.messages import EngineCoreOutputs, PrefixCacheStats, SchedulerStats, SpecDecodingStats
+from core.wire.messages import EngineCoreOutputs
+from core.wire.stats import PrefixCacheStats, SchedulerStats, SpecDecodingStats
 from service.engine_stats import EngineStats
 
 

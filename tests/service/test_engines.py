@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason, SchedulerStats
+from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from core.wire.sampling_params import SamplingParams
+from core.wire.stats import SchedulerStats
 from service.engine_client import EngineClient
 from service.engines import Engines
 from service.errors import Unavailable

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import zmq
 
-from core.wire.messages import EngineCoreOutputs, RequestType, SchedulerStats
+from core.wire.messages import EngineCoreOutputs, RequestType
+from core.wire.stats import SchedulerStats
 from core.wire.waves import COORDINATOR_READY, MAX_WAVE, SUBSCRIBE, CoordinatorState, StartWave
 from tests.core.data_parallel.ranks import CoordinatorThread, Listener
 from tests.core.front_end import PATIENCE_S

@@ -18,10 +18,9 @@ from core.wire.messages import (
     LogprobsLists,
     LoRARequest,
     PrefillStats,
-    SchedulerStats,
-    SpecDecodingStats,
     UtilityOutput,
 )
+from core.wire.stats import SchedulerStats, SpecDecodingStats
 from core.wire.version import (
     ResultByVersion,
     WireVersion,

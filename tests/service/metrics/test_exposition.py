@@ -9,14 +9,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from core.wire.messages import (
-    EngineCoreOutput,
-    FinishReason,
-    PrefillStats,
-    PrefixCacheStats,
-    SchedulerStats,
-    SpecDecodingStats,
-)
+from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
+from core.wire.stats import PrefixCacheStats, SchedulerStats, SpecDecodingStats
 from service.config import GatewayConfig
 from service.server import GatewayServer
 from sluicegate.v1 import inference_service_pb2 as pb

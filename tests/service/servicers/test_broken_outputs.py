@@ -5,7 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats, SchedulerStats
+from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
+from core.wire.stats import SchedulerStats
 from sluicegate.v1 import control_service_pb2
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub

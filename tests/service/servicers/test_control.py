@@ -8,7 +8,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from core.wire.messages import FinishReason, PrefixCacheStats, SchedulerStats
+from core.wire.messages import FinishReason
+from core.wire.stats import PrefixCacheStats, SchedulerStats
 from service.server import GatewayServer
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1 import inference_service_pb2
