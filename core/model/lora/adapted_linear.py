@@ -31,8 +31,8 @@ class AdaptedRows(NamedTuple):
 class AdaptedLinear:
     """``parts``: names of what the layer holds side by side, with their sizes. ``step``: the list of the running step.
 
-    An adapter's rows are multiplied by themselves, two small products for each layer: what others run with changes
-    neither their sums nor the order in which they are added.
+    An adapter's rows are multiplied by themselves, two small products for each layer: no row meets an adapter that is
+    not its own, and none is padded to another's rank.
     """
 
     def __init__(self, base: Linear, parts: Mapping[str, int], in_size: int, step: Sequence[AdaptedRows]) -> None:
