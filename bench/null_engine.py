@@ -3,12 +3,12 @@
 It answers as EngineCore does (cadence, events, statistics), so that whatever sits before it cannot tell the difference.
 """
 
-import queue
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.aborts_queue import AbortsQueue
 from core.wire.messages import (
     EngineCoreEvent,
     EngineCoreOutput,
@@ -73,7 +73,7 @@ class NullEngine:
         self._step_s = 1 / self._config.tokens_per_second if self._config.tokens_per_second else 0.0
         self._next_step_at = 0.0
         self.lockstep = None
-        self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
+        self.aborts_queue = AbortsQueue()
         self.ready_response = EngineReadyResponse(
             max_model_len=self._config.max_model_len,
             num_gpu_blocks=NUM_BLOCKS,
@@ -134,8 +134,7 @@ class NullEngine:
     def step(self) -> tuple[Outputs, bool]:
         """One token for each request, unless it is too early; after the last finish, the statistics alone."""
         # These come through the input queue too, in order with a later request of the same id.
-        while not self.aborts_queue.empty():
-            self.aborts_queue.get_nowait()
+        self.aborts_queue.take()
         if not self._requests:
             self._has_unreported_finish = False
             return {0: EngineCoreOutputs(scheduler_stats=SchedulerStats(), timestamp=time.monotonic())}, False

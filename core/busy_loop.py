@@ -112,8 +112,7 @@ class BusyLoop:
 
     def _forget_aborts(self) -> None:
         """Without requests there is nothing to abort, and each abort is in the input queue too."""
-        with self._engine.aborts_queue.mutex:
-            self._engine.aborts_queue.queue.clear()
+        self._engine.aborts_queue.take()
 
     def _process_engine_step(self) -> None:
         if not self._step() and self._engine.has_requests():

@@ -13,10 +13,10 @@
 """
 
 import logging
-import queue
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.aborts_queue import AbortsQueue
 from core.batch_queue import BatchQueue
 from core.block_hash import BlockHasher, seed_from
 from core.config import CacheConfig, LoraConfig, SchedulerConfig
@@ -85,7 +85,7 @@ class EngineCore:
         self.lockstep: LockstepPart | None = None
         if executor.model_info.needs_lockstep:
             self.lockstep = LockstepPart(self.scheduler, executor, self._utilities)
-        self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
+        self.aborts_queue = AbortsQueue()
         self.ready_response = _make_ready_response(
             executor, size, cache_config.block_size, max_model_len, scheduler_config, lora
         )
@@ -138,14 +138,14 @@ class EngineCore:
     def step(self) -> tuple[Outputs, bool]:
         """Start what is due and end the oldest step: its messages by client index, and whether it computed a token."""
         # Those of before the step come through the input queue too, in order with a later request of the same id.
-        self._take_aborts()
+        self.aborts_queue.take()
         self._start_due_steps()
         if not self._batch_queue:
             if not self.scheduler.has_work():  # else a grammar does not know yet what may come next
                 self._utilities.settle_pauses()
             return {}, False
         step, result = self._batch_queue.wait_for_oldest()
-        self.scheduler.abort_requests(self._take_aborts())
+        self.scheduler.abort_requests(self.aborts_queue.take())
         return self.scheduler.update_from_output(step, result), bool(step.shares)
 
     def on_progress(self, callback: Callable[[], None]) -> None:
@@ -188,12 +188,6 @@ class EngineCore:
             if step.constrained and self._grammars is not None:
                 step.work.grammar_bitmask = self._grammars.mask(step.constrained)
             self._batch_queue.start(step)
-
-    def _take_aborts(self) -> list[str]:
-        request_ids: list[str] = []
-        while not self.aborts_queue.empty():
-            request_ids += self.aborts_queue.get_nowait()
-        return request_ids
 
 
 def _make_hasher(config: CacheConfig) -> BlockHasher:

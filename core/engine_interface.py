@@ -1,9 +1,9 @@
 """What the core process asks of an engine: EngineCore fulfils it, and so does the null engine of the benchmarks."""
 
-import queue
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from core.aborts_queue import AbortsQueue
 from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, EngineReadyResponse, ParallelConfig
 
 
@@ -33,8 +33,7 @@ class Lockstep(Protocol):
 class Engine(Protocol):
     """Everything runs on the busy-loop thread, but ``preprocess_add_request``, which runs on the input thread."""
 
-    aborts_queue: queue.Queue[list[str]]
-    """Ids to abort between a step's forward pass and its update; filled by the input thread."""
+    aborts_queue: AbortsQueue
 
     @property
     def ready_response(self) -> EngineReadyResponse: ...

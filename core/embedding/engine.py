@@ -3,13 +3,13 @@
 input thread: preprocess_add_request ─▶ add_request ─▶ EmbeddingQueue ─▶ step: Encoder ─▶ EngineCoreOutputs
 """
 
-import queue
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from core.aborts_queue import AbortsQueue
 from core.config import SchedulerConfig
 from core.embedding.encoder import Encoder
 from core.embedding.queue import EmbeddingQueue
@@ -32,7 +32,7 @@ class EmbeddingEngine:
         self._max_model_len = max_model_len
         self._queue = EmbeddingQueue(config)
         self._utilities = EmbeddingUtilities(self._queue)
-        self.aborts_queue: queue.Queue[list[str]] = queue.Queue()
+        self.aborts_queue = AbortsQueue()
         self.ready_response = EngineReadyResponse(
             max_model_len=max_model_len,
             num_gpu_blocks=1,  # The null block: front ends want to hear of one.
@@ -69,7 +69,7 @@ class EmbeddingEngine:
 
     def step(self) -> tuple[Outputs, bool]:
         # Those of before the step come through the input queue too, in order with a later request of the same id.
-        self._take_aborts()
+        self.aborts_queue.take()
         outputs = _aborted(self._queue.take_aborted())
         batch = self._queue.take_batch()
         if batch:
@@ -97,7 +97,7 @@ class EmbeddingEngine:
         for request in batch:
             request.note_scheduled()
         vectors = self._encoder.encode([request.token_ids for request in batch])
-        dropped = set(self._take_aborts())
+        dropped = set(self.aborts_queue.take())
         for request, vector in zip(batch, np.asarray(vectors), strict=True):
             if request.request_id not in dropped:
                 message = outputs.setdefault(request.client_index, EngineCoreOutputs())
@@ -106,12 +106,6 @@ class EmbeddingEngine:
         outputs.setdefault(stats_client, EngineCoreOutputs()).scheduler_stats = SchedulerStats(
             num_waiting_reqs=len(self._queue)
         )
-
-    def _take_aborts(self) -> list[str]:
-        request_ids: list[str] = []
-        while not self.aborts_queue.empty():
-            request_ids += self.aborts_queue.get_nowait()
-        return request_ids
 
 
 def _aborted(requests: list[EmbeddingRequest]) -> Outputs:

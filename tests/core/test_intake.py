@@ -167,7 +167,7 @@ def test_abort_takes_both_queues() -> None:
     """An abort goes to the running step and, behind what was added before, to the input queue."""
     desk = Desk()
     desk.take(RequestType.ABORT.value, encode(["a", "b"]))
-    assert desk.engine.aborts_queue.get_nowait() == ["a", "b"]
+    assert desk.engine.aborts_queue.take() == ["a", "b"]
     assert desk.input_queue.get_nowait() == (RequestType.ABORT, ["a", "b"])
     assert desk.is_silent
 
