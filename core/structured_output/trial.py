@@ -36,7 +36,8 @@ def judge(form: Form, vocabulary: LLTokenizer) -> Verdict:
 
 def main(folder: str, vocab_size: str) -> None:
     """Until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the core, whose end ends this.
+    for signum in (signal.SIGINT, signal.SIGTERM):  # They are for the core, which may drain, and whose end ends this.
+        signal.signal(signum, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         vocabulary = load_vocabulary(Path(folder), int(vocab_size))

@@ -17,6 +17,9 @@ from core.structured_output.verdict import MAX_CPU_S, Verdict
 TIMEOUT_S = 60.0
 """By the clock, for a process that somebody has stopped: far more than ``MAX_CPU_S`` takes on a busy machine."""
 
+_SOMEBODY_ELSES = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+"""It heeds the last two only until it is ready."""
+
 
 class TrialProcess:
     """Started when it is needed. All but ``end`` is for one thread at a time."""
@@ -36,8 +39,8 @@ class TrialProcess:
     def write_grammar(self, form: Form) -> str:
         """``form`` for llguidance, known to compile within the limits. Raises FormError."""
         answer = self._try(form)
-        if not answer and self._exit_code == -signal.SIGKILL and not self._is_closed:
-            # No limit ends it so: somebody else did, for want of memory, say. That is not held against the form, once.
+        if not answer and -self._exit_code in _SOMEBODY_ELSES and not self._is_closed:
+            # No limit ends it so, but, say, want of memory. That is not held against the form, once.
             answer = self._try(form)
         if not answer:
             raise FormError(self._why_died())

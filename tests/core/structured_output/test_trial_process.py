@@ -1,6 +1,7 @@
 """Forms are tried out in a process that may die of them."""
 
 import json
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,6 +101,16 @@ def test_a_process_that_somebody_kills_is_no_fault_of_the_form(trials: TrialProc
         answer = threads.submit(trials.write_grammar, Form("regex", "c"))
         trial().kill()
         assert answer.result()
+
+
+def test_signals_of_a_service_manager_are_for_the_core(trials: TrialProcess) -> None:
+    """It may have requests to end, which come before it ends this process."""
+    assert trials.write_grammar(Form("regex", "a"))
+    before = trial()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        before.send_signal(signum)
+    assert trials.write_grammar(Form("regex", "a"))
+    assert trial() == before
 
 
 def test_a_process_that_never_answers_is_ended(tokenizer_folder: Path) -> None:
