@@ -103,7 +103,9 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 )
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
-    "--kv-cache-memory", type=ByteSize(), help="Of the KV cache, such as 2GiB. Default: what the machine can spare."
+    "--kv-cache-memory",
+    type=ByteSize(),
+    help="Size of the KV cache, such as 2GiB. Default: what the machine can spare.",
 )
 @option(
     "--enable-prefix-caching/--no-enable-prefix-caching",
@@ -117,7 +119,10 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     help="Cores of one seed publish the same hashes for the same blocks. Default: random.",
 )
 @option(
-    "--dtype", default=ModelConfig.dtype, metavar="NAME", help="Of the computation: auto, float32, bfloat16, float16."
+    "--dtype",
+    default=ModelConfig.dtype,
+    metavar="NAME",
+    help="Type of the numbers computed with: auto, float32, bfloat16 or float16.",
 )
 @option(
     "--quantization",

@@ -206,9 +206,9 @@ class GatewayServer:
             await self._metrics.start(self._config.listen.metrics_address)
             self._resources.push_async_callback(self._metrics.stop)
         self.listening.set()
-        metrics = f"http://{self.metrics_address}/metrics" if self.metrics_address else "off"
+        metrics = f"metrics on http://{self.metrics_address}/metrics" if self.metrics_address else "no metrics"
         addresses = ", ".join(self.grpc_addresses), self.admin_address, metrics
-        logger.info("listening on %s, admin on %s; metrics on %s; loading", *addresses)
+        logger.info("listening on %s, admin on %s; %s; loading", *addresses)
 
     def _open_engines(self, folder: Path) -> Engines:
         core = self._config.core

@@ -10,7 +10,8 @@ def find_device(name: str) -> torch.device:
     num_gpus = torch.cuda.device_count()
     allowed = ["cpu", *(["cuda"] if num_gpus else []), *(f"cuda:{index}" for index in range(num_gpus))]
     if name not in allowed:
-        raise ValueError(f"device must be one of {', '.join(allowed)}, got {name!r}")
+        no_gpu = "" if num_gpus else f" (torch {torch.__version__} sees no GPU)"
+        raise ValueError(f"device must be one of {', '.join(allowed)}{no_gpu}, got {name!r}")
     # cuDNN's attention makes a plan of up to 0.1 s for every shape it sees first, and contexts grow with every step.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(name)

@@ -51,7 +51,7 @@ _ENGINE_OPTIONS = [
     click.option(
         "--kv-cache-memory",
         metavar="BYTES",
-        help="Of the KV cache, such as 2GiB. Default: what the machine can spare.",
+        help="Size of the KV cache, such as 2GiB. Default: what the machine can spare.",
     ),
     click.option(
         "--enable-prefix-caching/--no-enable-prefix-caching",
@@ -64,7 +64,10 @@ _ENGINE_OPTIONS = [
         help="Cores of one seed publish the same hashes for the same blocks. Default: random.",
     ),
     click.option(
-        "--dtype", default="auto", metavar="NAME", help="Of the computation: auto, float32, bfloat16, float16."
+        "--dtype",
+        default="auto",
+        metavar="NAME",
+        help="Type of the numbers computed with: auto, float32, bfloat16 or float16.",
     ),
     click.option(
         "--quantization",

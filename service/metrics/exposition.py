@@ -60,9 +60,11 @@ def _backend_families(backend: Backend) -> Iterator[Metric]:
     yield from engine_families(backend.model.name, reports)
     if (max_loras := backend.engine_info.max_loras) or backend.model.adapters:
         yield lora_family(max_loras or 0, engine.requests.running_loras, engine.requests.waiting_loras)
-    yield GaugeMetricFamily("sluicegate:live_requests", "Taken on and not ended.", generator.num_requests)
-    yield GaugeMetricFamily("sluicegate:live_sequences", "Of the live requests.", generator.num_sequences)
+    yield GaugeMetricFamily("sluicegate:live_requests", "Requests taken on and not ended.", generator.num_requests)
+    yield GaugeMetricFamily("sluicegate:live_sequences", "Sequences of the live requests.", generator.num_sequences)
     merged = engine.num_coalesced_outputs
-    yield CounterMetricFamily("sluicegate:coalesced_deltas", "Merged because the client read too slowly.", merged)
+    yield CounterMetricFamily(
+        "sluicegate:coalesced_deltas", "Deltas merged because the client read too slowly.", merged
+    )
     num_lost = sum(core.lost_because is not None for core in engine.engines.all)
     yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", num_lost)

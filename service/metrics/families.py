@@ -39,15 +39,27 @@ _LABELLED_GAUGES: list[tuple[str, str, str, _Labelled]] = [
     ),
 ]
 _COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
-    ("prefix_cache_queries", "Tokens looked for in it.", lambda engine: engine.stats.num_prefix_cache_queries),
-    ("prefix_cache_hits", "Tokens found in it.", lambda engine: engine.stats.num_prefix_cache_hits),
+    (
+        "prefix_cache_queries",
+        "Prompt tokens looked for in the prefix cache.",
+        lambda engine: engine.stats.num_prefix_cache_queries,
+    ),
+    (
+        "prefix_cache_hits",
+        "Prompt tokens found in the prefix cache.",
+        lambda engine: engine.stats.num_prefix_cache_hits,
+    ),
     ("num_preemptions", "Requests put back to waiting.", lambda engine: engine.stats.num_preemptions),
     ("prompt_tokens", "Prompt tokens processed.", lambda engine: engine.requests.num_prompt_tokens),
     ("prompt_tokens_cached", "Prompt tokens that were cached.", lambda engine: engine.requests.num_cached_tokens),
     ("generation_tokens", "Tokens generated.", lambda engine: engine.requests.num_generation_tokens),
     ("spec_decode_num_drafts", "Drafts computed.", lambda engine: engine.stats.drafts.num_drafts),
     ("spec_decode_num_draft_tokens", "Tokens in drafts.", lambda engine: engine.stats.drafts.num_draft_tokens),
-    ("spec_decode_num_accepted_tokens", "That were right.", lambda engine: engine.stats.drafts.num_accepted_tokens),
+    (
+        "spec_decode_num_accepted_tokens",
+        "Draft tokens that were right.",
+        lambda engine: engine.stats.drafts.num_accepted_tokens,
+    ),
     ("corrupted_requests", "Requests with NaN in their logits.", lambda engine: engine.requests.num_corrupted),
 ]
 _OWN_COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
@@ -56,8 +68,16 @@ _OWN_COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
         "Tokens looked for by requests that had lost their blocks: not in vllm:prefix_cache_queries.",
         lambda engine: engine.stats.num_preempted_queries,
     ),
-    ("prefix_cache_preempted_hits", "Of those, found.", lambda engine: engine.stats.num_preempted_hits),
-    ("prefix_cache_resets", "Times that it was emptied.", lambda engine: engine.stats.num_prefix_cache_resets),
+    (
+        "prefix_cache_preempted_hits",
+        "Tokens found by requests that had lost their blocks: not in vllm:prefix_cache_hits.",
+        lambda engine: engine.stats.num_preempted_hits,
+    ),
+    (
+        "prefix_cache_resets",
+        "Times that the prefix cache was emptied.",
+        lambda engine: engine.stats.num_prefix_cache_resets,
+    ),
 ]
 """What vLLM's statistics have and its metrics do not."""
 _LABELLED_COUNTERS: list[tuple[str, str, str, _Labelled]] = [
@@ -72,9 +92,13 @@ _LABELLED_COUNTERS: list[tuple[str, str, str, _Labelled]] = [
 ]
 _HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] = [
     ("iteration_tokens_total", "Tokens per step.", lambda totals: totals.tokens_per_step),
-    ("time_to_first_token_seconds", "From arrival.", lambda totals: totals.time_to_first_token_s),
-    ("inter_token_latency_seconds", "Between tokens.", lambda totals: totals.inter_token_latency_s),
-    ("request_time_per_output_token_seconds", "Mean of a request.", lambda totals: totals.time_per_output_token_s),
+    ("time_to_first_token_seconds", "From arrival to the first token.", lambda totals: totals.time_to_first_token_s),
+    ("inter_token_latency_seconds", "From one token to the next.", lambda totals: totals.inter_token_latency_s),
+    (
+        "request_time_per_output_token_seconds",
+        "From the first to the last token, by token: the mean of a request.",
+        lambda totals: totals.time_per_output_token_s,
+    ),
     ("e2e_request_latency_seconds", "From arrival to end.", lambda totals: totals.e2e_s),
     ("request_queue_time_seconds", "From arrival in the core until scheduled.", lambda totals: totals.queue_s),
     ("request_prefill_time_seconds", "From scheduled to the first token.", lambda totals: totals.prefill_s),
@@ -83,11 +107,19 @@ _HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] = [
     ("request_params_n", "Sequences asked for.", lambda totals: totals.n),
 ]
 _TOKEN_HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] = [
-    ("request_prompt_tokens", "In the prompt.", lambda totals: totals.prompt_tokens),
-    ("request_generation_tokens", "Generated.", lambda totals: totals.generation_tokens),
-    ("request_max_num_generation_tokens", "Of a call's longest sequence.", lambda totals: totals.max_generation_tokens),
-    ("request_params_max_tokens", "Asked for at most.", lambda totals: totals.max_tokens),
-    ("request_prefill_kv_computed_tokens", "Not cached.", lambda totals: totals.prefill_computed_tokens),
+    ("request_prompt_tokens", "Tokens in the prompt.", lambda totals: totals.prompt_tokens),
+    ("request_generation_tokens", "Tokens generated.", lambda totals: totals.generation_tokens),
+    (
+        "request_max_num_generation_tokens",
+        "Tokens of a call's longest sequence.",
+        lambda totals: totals.max_generation_tokens,
+    ),
+    ("request_params_max_tokens", "max_tokens asked for.", lambda totals: totals.max_tokens),
+    (
+        "request_prefill_kv_computed_tokens",
+        "Prompt tokens that were not cached.",
+        lambda totals: totals.prefill_computed_tokens,
+    ),
 ]
 
 

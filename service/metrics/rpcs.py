@@ -43,7 +43,7 @@ class RpcMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         for labels, count in self._num_handled.items():
             handled.add_metric(labels, count)
         yield handled
-        durations = HistogramMetricFamily("sluicegate:rpc_duration_seconds", "Of calls.", labels=["method"])
+        durations = HistogramMetricFamily("sluicegate:rpc_duration_seconds", "How long calls took.", labels=["method"])
         for method, histogram in self._durations_s.items():
             durations.add_metric([method], histogram.buckets(), histogram.sum)
         yield durations

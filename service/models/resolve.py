@@ -76,8 +76,8 @@ def _from_folder(folder: Path, report: Report) -> ModelFiles:
         return ModelFiles(name, folder, folder)
     ggufs = sorted(folder.glob("*.gguf"))
     if len(ggufs) != 1:
-        found = ", ".join(gguf.name for gguf in ggufs) or "none"
-        raise ModelError(f"{folder} should hold *.safetensors or one .gguf file (found: {found}); name the file to use")
+        which = f"has {', '.join(gguf.name for gguf in ggufs)}: name the one to use" if ggufs else "has neither"
+        raise ModelError(f"{folder} should hold *.safetensors or one .gguf file; it {which}")
     return ModelFiles(name, ggufs[0], folder if has_tokenizer else _tokenizer_of(ggufs[0], report))
 
 

@@ -40,7 +40,7 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
                 yield pb.GenerateStreamResponse(
                     request_id=request_id, delta=pb.Delta(index=index, text=word + " ", token_ids=[token_id])
                 )
-            yield pb.GenerateStreamResponse(request_id=request_id, finished=_finished(index, len(words)))
+            yield pb.GenerateStreamResponse(request_id=request_id, finished=_finished(index, words))
 
     def Generate(self, request: Any, context: Any) -> pb.GenerateResponse:
         words = self._words(request, context)
@@ -122,10 +122,11 @@ def _usage(num_prompt_tokens: int, num_output_tokens: int) -> pb.Usage:
     return pb.Usage(num_prompt_tokens=num_prompt_tokens, num_output_tokens=num_output_tokens)
 
 
-def _finished(index: int, num_tokens: int) -> pb.Finished:
-    return pb.Finished(
-        index=index, finish_reason=pb.FINISH_REASON_STOP, stop_string="end", usage=_usage(num_tokens, num_tokens)
-    )
+def _finished(index: int, words: list[str]) -> pb.Finished:
+    usage = _usage(len(words), len(words))
+    if "cut" in words:
+        return pb.Finished(index=index, finish_reason=pb.FINISH_REASON_LENGTH, usage=usage)
+    return pb.Finished(index=index, finish_reason=pb.FINISH_REASON_STOP, stop_string="end", usage=usage)
 
 
 def _output(index: int, words: list[str]) -> pb.SequenceOutput:

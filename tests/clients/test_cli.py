@@ -30,6 +30,12 @@ def test_generate_prints_the_text_and_then_the_figures(server: FakeServer) -> No
     assert not params.HasField("top_p")
 
 
+def test_generate_says_that_an_answer_was_cut_off(server: FakeServer) -> None:
+    """On stderr, and only then: the text of a form may be incomplete."""
+    assert "Cut off by --max-tokens" in _run(server, "generate", "one cut").stderr
+    assert "Cut off" not in _run(server, "generate", "one").stderr
+
+
 def test_generate_reads_standard_input(server: FakeServer) -> None:
     """- stands for standard input."""
     assert _run(server, "generate", "-", stdin="from a pipe").stdout == "from a pipe \n"
@@ -50,6 +56,7 @@ def test_generate_sends_a_chat(server: FakeServer) -> None:
         (["hang", "--timeout", "0.2"], 1, "Error: the timeout of the call has passed"),
         (["x", "--seed", str(2**70)], 2, "seed=1180591620717411303424"),
         (["x", "--temperature", "hot"], 2, "'hot' is not a valid float"),
+        (["x", "--timeout", "-1"], 2, "-1.0 is not in the range x>0"),
     ],
 )
 def test_generate_fails_with_one_line(server: FakeServer, arguments: list[str], code: int, message: str) -> None:
@@ -147,3 +154,13 @@ def test_generate_sends_a_form(server: FakeServer, tmp_path: Path) -> None:
     both = _run(server, "generate", "hello", "--regex", "a+", "--json-object")
     assert both.returncode == 2
     assert "--regex and --json-object exclude each other" in both.stderr
+
+
+def test_a_call_at_the_wrong_address_says_so(server: FakeServer) -> None:
+    """Clients and operators have one each."""
+    command = [SLUICEGATE, "lora", "--admin-address", server.address, "list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        f"Error: {server.address} does not have this call: clients and operators call at different ones" in done.stderr
+    )

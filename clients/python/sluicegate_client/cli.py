@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from sluicegate_client.address import Address
 from sluicegate_client.channel import DEFAULT_ADDRESS
 from sluicegate_client.client import Client
 from sluicegate_client.conversation import Conversation
@@ -23,24 +24,31 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OPTIONS = [
     click.option(
         "--address",
+        type=Address(),
         default=DEFAULT_ADDRESS,
         show_default=True,
         envvar="SLUICEGATE_ADDRESS",
         show_envvar=True,
         help="Where the server is: HOST:PORT or unix:/path.",
     ),
-    click.option("--timeout", type=float, metavar="SECONDS", help="Give up after this time."),
+    click.option(
+        "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up after this time."
+    ),
     click.option("--lora-name", metavar="NAME", help="LoRA adapter to run with."),
     click.option("--system", metavar="TEXT", help="System message of the chat."),
     click.option("--max-tokens", type=int, default=512, show_default=True, help="Most tokens to generate."),
-    click.option("--temperature", type=float, help="0 is greedy."),
-    click.option("--top-p", type=float),
-    click.option("--top-k", type=int),
-    click.option("--min-p", type=float),
+    click.option(
+        "--temperature",
+        type=float,
+        help="0 takes the likeliest token; higher is more random, up to 2. Default: the model's.",
+    ),
+    click.option("--top-p", type=float, help="Draw among the likeliest tokens that reach this probability together."),
+    click.option("--top-k", type=int, help="Draw among so many of the likeliest tokens; 0: all."),
+    click.option("--min-p", type=float, help="Draw among tokens of at least this part of the best one's probability."),
     click.option("--seed", type=int, help="Makes the answer repeatable."),
-    click.option("--presence-penalty", type=float),
-    click.option("--frequency-penalty", type=float),
-    click.option("--repetition-penalty", type=float),
+    click.option("--presence-penalty", type=float, help="Against tokens that the answer has; -2 to 2."),
+    click.option("--frequency-penalty", type=float, help="The same, for each time that it has them."),
+    click.option("--repetition-penalty", type=float, help="Above 1: against tokens of prompt and answer."),
     click.option("--stop", multiple=True, metavar="TEXT", help="End where this appears; may be repeated."),
     click.option("--ignore-eos", is_flag=True, default=None, help="Go on after the end-of-sequence token."),
 ]
@@ -107,7 +115,9 @@ def _generate(client: Client, text: str | None, options: dict[str, Any]) -> None
         sys.exit(INTERRUPTED)
     if stream.usage is not None:
         print_figures(stream.usage, answer.speed)
-    if (reason := stream.finished[0].finish_reason) in (FinishReason.ABORT, FinishReason.ERROR):
+    if (reason := stream.finished[0].finish_reason) is FinishReason.LENGTH:
+        click.secho("Cut off by --max-tokens, or at the end of the model's context.", err=True, dim=True)
+    if reason in (FinishReason.ABORT, FinishReason.ERROR):
         raise click.ClickException(f"the server ended the request early: {reason}")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from sluicegate_client.address import Address
 from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
 from sluicegate_client.cli import exit_codes
 
@@ -11,6 +12,7 @@ from sluicegate_client.cli import exit_codes
 @click.group()
 @click.option(
     "--admin-address",
+    type=Address(),
     default=DEFAULT_ADMIN_ADDRESS,
     show_default=True,
     envvar="SLUICEGATE_ADMIN_ADDRESS",

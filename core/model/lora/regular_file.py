@@ -21,7 +21,7 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
                 raise ModelLoadError(f"{path}: must have at most {max_bytes} bytes, got {status.st_size}")
             return file.read(max_bytes)
     except OSError as error:
-        raise ModelLoadError(f"{path}: cannot be read: {error}") from error
+        raise ModelLoadError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -90,10 +90,10 @@ def test_folder_with_safetensors_needs_a_tokenizer(tmp_path: Path) -> None:
 def test_folder_with_several_ggufs_asks_which(gguf: Path) -> None:
     """And an empty one says what it should hold."""
     (gguf.parent / "other.gguf").touch()
-    with pytest.raises(ModelError, match=r"found: other\.gguf, tiny\.gguf"):
+    with pytest.raises(ModelError, match=r"it has other\.gguf, tiny\.gguf: name the one to use"):
         resolve_model(str(gguf.parent), _ignore)
     (gguf.parent.parent / "empty").mkdir()
-    with pytest.raises(ModelError, match=r"empty should hold \*\.safetensors or one \.gguf file \(found: none\)"):
+    with pytest.raises(ModelError, match=r"empty should hold \*\.safetensors or one \.gguf file; it has neither"):
         resolve_model(str(gguf.parent.parent / "empty"), _ignore)
 
 

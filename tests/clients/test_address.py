@@ -1,0 +1,19 @@
+"""An address on the command line."""
+
+import click
+import pytest
+
+from sluicegate_client.address import Address
+
+
+@pytest.mark.parametrize("value", ["127.0.0.1:50051", "[::1]:50051", "gateway:1", "unix:/tmp/socket", "unix:socket"])
+def test_what_grpc_can_dial_is_taken(value: str) -> None:
+    """As it is."""
+    assert Address().convert(value, None, None) == value
+
+
+@pytest.mark.parametrize("value", ["127.0.0.1", "", ":50051", "50051", "http://127.0.0.1:50051", "localhost:http"])
+def test_what_it_would_dial_elsewhere_is_refused(value: str) -> None:
+    """Without a port it would be 443, a URL would be a host."""
+    with pytest.raises(click.BadParameter, match=r"must be HOST:PORT or unix:/path, got"):
+        Address().convert(value, None, None)
