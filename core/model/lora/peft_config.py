@@ -41,7 +41,7 @@ class PeftConfig:
 
 def read_peft_config(folder: Path, max_rank: int) -> PeftConfig:
     """Raises ModelLoadError, which names file and field, for what is missing, wrong, or more than LoRA."""
-    config = read_settings(folder / CONFIG_FILE)
+    config = read_settings(folder / CONFIG_FILE, _MAX_CONFIG_BYTES)
     config.choice("peft_type", ("LORA",))
     config.choice("bias", ("none",), "none")
     for key, reason in _REFUSED.items():

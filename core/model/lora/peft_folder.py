@@ -11,7 +11,7 @@ from torch import Tensor
 
 from core.model.host import available_memory_bytes
 from core.model.lora.peft_config import PeftConfig, read_peft_config
-from core.model.lora.regular_file import read_regular_file
+from core.model.weights.regular_file import read_regular_file
 from core.model.weights.weight_source import ModelLoadError
 
 WEIGHTS_FILE = "adapter_model.safetensors"

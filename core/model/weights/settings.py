@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from core.model.weights.regular_file import read_regular_file
 from core.model.weights.weight_source import ModelLoadError
+
+MAX_JSON_BYTES = 1 << 26
+"""The index of a large model's files has some MB."""
 
 
 class UnsupportedChoiceError(ModelLoadError):
@@ -78,18 +82,19 @@ class Settings:
         return value
 
 
-def read_settings(path: Path) -> Settings:
+def read_settings(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Settings:
     """Those of a JSON file. Raises ModelLoadError."""
-    return Settings(f"{path}: ", read_json(path))
+    return Settings(f"{path}: ", read_json(path, max_bytes=max_bytes))
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
+def read_json(path: Path, kind: type = dict, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """A JSON object, or a list if that is the ``kind``. Raises ModelLoadError."""
+    content = read_regular_file(path, max_bytes)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, kind):
+    if not isinstance(values, kind):
         wanted = "object" if kind is dict else kind.__name__
-        raise ModelLoadError(f"{path}: must be a JSON {wanted}, got {type(content).__name__}")
-    return content
+        raise ModelLoadError(f"{path}: must be a JSON {wanted}, got {type(values).__name__}")
+    return values

@@ -1,6 +1,7 @@
 """What a PEFT folder must be to be taken; every refusal names the file, the field and the bound."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,15 @@ def test_missing_and_broken_files_are_told(tmp_path: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps([]))
     with pytest.raises(ModelLoadError, match="must be a JSON object, got list"):
         PeftFolder(folder, 16)
+
+
+def test_a_config_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+    """Nor one that is as large as the memory."""
+    os.mkfifo(tmp_path / "adapter_config.json")
+    with pytest.raises(ModelLoadError, match=r"adapter_config\.json: cannot be read: it is not a regular file"):
+        PeftFolder(tmp_path, 16)
+    (tmp_path / "adapter_config.json").unlink()
+    with (tmp_path / "adapter_config.json").open("wb") as file:
+        file.truncate((1 << 20) + 1)
+    with pytest.raises(ModelLoadError, match="must have at most 1048576 bytes, got 1048577"):
+        PeftFolder(tmp_path, 16)

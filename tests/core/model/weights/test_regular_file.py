@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.model.lora.regular_file import read_regular_file
+from core.model.weights.regular_file import read_regular_file
 from core.model.weights.weight_source import ModelLoadError
 
 
