@@ -103,7 +103,8 @@ class Adapters:
         try:
             await self._engine.call_utility(method, argument)
         except UtilityError as error:
-            raise FailedPrecondition(str(error)) from error
+            cause = str(error).removeprefix(f"Call to {method} method failed: ")  # as cores of either kind begin
+            raise FailedPrecondition(cause) from error
 
 
 def _violations(field: str, value: str, max_bytes: int) -> list[Violation]:

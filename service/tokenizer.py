@@ -86,7 +86,7 @@ class Tokenizer:
     ) -> str:
         """A conversation in the model's template. Raises ChatTemplateError if there is no template, or it fails."""
         if self.chat_template is None:
-            raise ChatTemplateError("the model has no chat template")
+            raise ChatTemplateError("the model has no chat template: send text")
         return self.chat_template.render(messages, add_generation_prompt, template_kwargs or {})
 
     def encode_chat(self, rendered: str) -> list[int]:

@@ -1,5 +1,6 @@
 """From what a user calls a model to its files."""
 
+import difflib
 import hashlib
 import tempfile
 from collections.abc import Callable
@@ -60,11 +61,16 @@ def _resolve(model: str, report: Report, needs_weights: bool) -> ModelFiles:
     if is_hub_id(model):
         folder = fetch_from_hub(model, report)
         return ModelFiles(model, folder, folder)
-    raise ModelError(f"no model {model!r}: no such file or folder, {_alternatives()}")
+    raise ModelError(f"no model {model!r}: no such file or folder, {_alternatives()}{_nearest(model)}")
 
 
 def _alternatives() -> str:
     return f"not a hub id (ORG/NAME), not one of the known names ({', '.join(KNOWN_MODELS)})"
+
+
+def _nearest(model: str) -> str:
+    near = difflib.get_close_matches(model[:100], KNOWN_MODELS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _from_folder(folder: Path, report: Report) -> ModelFiles:

@@ -131,7 +131,8 @@ def _readable(failure: _Failure, address: str) -> SluicegateError:
 def _message(failure: _Failure, address: str, from_server: bool) -> str:
     code, message = failure.code(), failure.details() or failure.code().name
     if code is grpc.StatusCode.UNAVAILABLE and not from_server:
-        return f"no connection to {address}: {message}"
+        why = "connection refused; is the server running?" if "Connection refused" in message else message
+        return f"no connection to {address}: {why}"
     if message.startswith("Method not found"):  # says gRPC itself
         return f"{address} does not have this call: clients and operators call at different ones"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and not from_server:

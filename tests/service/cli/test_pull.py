@@ -16,11 +16,12 @@ def test_pull_prints_where_the_model_is(smollm2_files: ModelFiles) -> None:
 
 
 def test_unknown_name_is_told() -> None:
-    """One line on stderr with the known names, and exit code 1."""
+    """One line on stderr with the known names and the nearest of them, and exit code 1."""
     result = CliRunner().invoke(pull, ["smolm2"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: no model 'smolm2'")
     assert "smollm2-135m, gemma3-270m" in result.stderr
+    assert result.stderr.endswith("; did you mean smollm2-135m?\n")
 
 
 def test_model_that_cannot_be_fetched_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
