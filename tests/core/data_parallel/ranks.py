@@ -89,11 +89,15 @@ class Rank:
     """One core without its process."""
 
     def __init__(self, folder: Path, ranks: FakeRankGroup, coordinator: CoordinatorAddresses | None) -> None:
+        # Before any socket is there, that a failure would leave open.
+        self.engine = make_engine(
+            num_blocks=LONGEST // 1000,
+            block_size=1024,
+            max_model_len=LONGEST,
+            executor=FakeExecutor(LOCKSTEP_MODEL, kv_cache_bytes=LONGEST * 10),
+        )
         self.front_end = FrontEnd(folder, rank=ranks.rank)
         self.ranks = ranks
-        self.engine = make_engine(
-            num_blocks=LONGEST // 1000, block_size=1024, max_model_len=LONGEST, executor=FakeExecutor(LOCKSTEP_MODEL)
-        )
         self.shutdown = Shutdown()
         self.error: Exception | None = None
         self.input_queue: InputQueue = queue.SimpleQueue()
