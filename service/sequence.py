@@ -39,7 +39,9 @@ class Sequence:
     def __init__(self, index: int, request: GenerationRequest, tokenizer: Tokenizer) -> None:
         self.index = index
         self._num_output_tokens = 0
-        self._min_tokens = request.sampling_params.min_tokens
+        params = request.sampling_params
+        self._min_tokens = params.min_tokens
+        self._has_end_tokens = params.eos_token_id is not None or bool(params.stop_token_ids)
         self._stop = request.stop
         self._wants_text = request.output.text
         token_bytes = tokenizer.spoken_bytes if request.output.skip_special_tokens else tokenizer.token_bytes
@@ -78,8 +80,12 @@ class Sequence:
         return text
 
     def _hides_last_token(self, output: EngineCoreOutput) -> bool:
-        """The token that the core stopped at is no text, unless the client wants to see it."""
-        return output.finish_reason is FinishReason.STOP and not self._stop.include_in_output
+        """The token that the core stopped at is no text, unless the client wants to see it.
+
+        Where none is one to stop at, as with ``ignore_eos``, it is a form that is complete with its last token.
+        """
+        stops_at_a_token = output.finish_reason is FinishReason.STOP and self._has_end_tokens
+        return stops_at_a_token and not self._stop.include_in_output
 
     def _let_through(self, piece: str) -> str:
         return self._stop_strings.feed(piece, armed=self._num_output_tokens > self._min_tokens)

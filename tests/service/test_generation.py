@@ -23,7 +23,7 @@ def byte_tokenizer(byte_model: ModelFiles) -> Tokenizer:
 
 def a_request(n: int = 1, output: OutputChoices | None = None, stop: str | None = None) -> GenerationRequest:
     rules = StopRules(strings=(stop,)) if stop else StopRules()
-    params = SamplingParams(n=n, seed=5, max_tokens=100)
+    params = SamplingParams(n=n, seed=5, max_tokens=100, eos_token_id=67)
     return GenerationRequest("r", [1, 2, 3], params, rules, output or OutputChoices(), priority=4, cache_salt="salt")
 
 

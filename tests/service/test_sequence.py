@@ -20,7 +20,7 @@ _EOS = 2
 def _request(
     min_tokens: int = 0, output: OutputChoices | None = None, prompt: tuple[int, ...] = (504,), **stop: Any
 ) -> GenerationRequest:
-    params = SamplingParams(min_tokens=min_tokens)
+    params = SamplingParams(min_tokens=min_tokens, eos_token_id=_EOS)
     return GenerationRequest("r", [*prompt], params, StopRules(**stop), output or OutputChoices())
 
 
@@ -123,6 +123,14 @@ def test_stop_token_is_shown_if_it_is_to_be_included(tokenizer: Tokenizer) -> No
     assert _run(tokenizer, request, [504, 19556], FinishReason.STOP)[0] == "TheHello"
     request = _request(token_ids=frozenset({19556}))
     assert _run(tokenizer, request, [504, 19556], FinishReason.STOP)[0] == "The"
+
+
+def test_a_form_without_an_end_is_shown_to_its_last_token(tokenizer: Tokenizer) -> None:
+    """With ignore_eos the core stops at no token, but when nothing can follow."""
+    request = GenerationRequest("r", [504], SamplingParams(ignore_eos=True), StopRules(), OutputChoices())
+    text, kept, finish = _run(tokenizer, request, [504, 19556], FinishReason.STOP)
+    assert (text, kept) == ("TheHello", [504, 19556])
+    assert finish == SequenceFinish(FinishReason.STOP, None, None, 2)
 
 
 def test_only_a_token_the_client_named_is_reported(tokenizer: Tokenizer) -> None:
