@@ -20,12 +20,12 @@ def _run(server: FakeServer, *arguments: str, stdin: str = "") -> subprocess.Com
 
 def test_generate_prints_the_text_and_then_the_figures(server: FakeServer) -> None:
     """stdout holds the text alone, stderr usage, TTFT and tokens/s."""
-    done = _run(server, "generate", "one two", "--temperature", "0", "--max-tokens", "8")
+    done = _run(server, "generate", "one two", "--temperature", "0", "--max-tokens", "8", "--priority", "-3")
     assert (done.returncode, done.stdout) == (0, "one two \n")
     assert "2 prompt tokens, 2 output tokens, TTFT 0." in done.stderr
     assert "tokens/s" in done.stderr
     params = server.service.requests[0].sampling_params
-    assert (params.temperature, params.max_tokens) == (0, 8)
+    assert (params.temperature, params.max_tokens, server.service.requests[0].priority) == (0, 8, -3)
     assert params.HasField("temperature")
     assert not params.HasField("top_p")
 

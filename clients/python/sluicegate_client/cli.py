@@ -35,6 +35,7 @@ _OPTIONS = [
         "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up after this time."
     ),
     click.option("--lora-name", metavar="NAME", help="LoRA adapter to run with."),
+    click.option("--priority", type=int, help="Lower runs first, at a server with --scheduling-policy priority."),
     click.option("--system", metavar="TEXT", help="System message of the chat."),
     click.option("--max-tokens", type=int, default=512, show_default=True, help="Most tokens to generate."),
     click.option(
