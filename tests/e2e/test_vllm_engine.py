@@ -54,7 +54,7 @@ def test_its_cores_serve_and_sigterm_ends_all_with_0(server: Server) -> None:
     with Client(server.address) as client:
         assert {*client.generate("Hello", max_tokens=3, ignore_eos=True).token_ids} < {*range(500, 600)}
     assert f"fake vllm serves {SMOLLM2_FOLDER}" in server.process.log
-    assert "--shutdown-timeout=40 --tp=4\n" in server.process.log
+    assert "--shutdown-timeout=40 --max-logprobs=20 --tensor-parallel-size=1 --tp=4\n" in server.process.log
     server.process.terminate(EXIT_TIMEOUT_S)
     _check_gone([between, *engine])
 
