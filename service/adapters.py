@@ -109,7 +109,7 @@ class Adapters:
 
 def _violations(field: str, value: str, max_bytes: int) -> list[Violation]:
     """What goes into messages, metrics and log lines."""
-    size = len(value.encode())
+    size = len(value.encode(errors="surrogatepass"))  # which bytes of a command line that are no UTF-8 become
     if 1 <= size <= max_bytes and value.isprintable() and "," not in value:
         return []
     return [Violation(field, f"must be printable, without commas, and have 1 to {max_bytes} bytes, got {shown(value)}")]

@@ -1,6 +1,7 @@
 """Adapters on several cores at once: on all of them or on none."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -99,7 +100,12 @@ async def test_a_load_goes_on_when_its_caller_leaves(adapters: Adapters, cores: 
 
 async def test_names_and_paths_have_bounds(adapters: Adapters) -> None:
     """They go into labels and log lines; the model's own name is taken."""
-    for name, path, fields in (("", "", {"name", "path"}), ("a,b", "/a", {"name"}), ("a", "\n" * 5000, {"path"})):
+    for name, path, fields in (
+        ("", "", {"name", "path"}),
+        ("a,b", "/a", {"name"}),
+        ("a", "\n" * 5000, {"path"}),
+        ("a", os.fsdecode(b"/\xff"), {"path"}),
+    ):
         with pytest.raises(InvalidRequest) as caught:
             await adapters.load(name, path)
         assert {violation.field for violation in caught.value.violations} == fields
