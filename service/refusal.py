@@ -9,6 +9,9 @@ from service.structured_output import field_of
 
 logger = logging.getLogger(__name__)
 
+_FIELDS = {"pooling_params.dimensions": "dimensions", "lora_request": "lora_name"}
+"""Of the core's, as a client calls them; those of forms apart."""
+
 
 def raise_if_refused(request_id: str, cause: int | str | None) -> None:
     """Raises InvalidRequest if ``cause``, the stop_reason of a request that ended as ERROR, is a refusal."""
@@ -18,7 +21,7 @@ def raise_if_refused(request_id: str, cause: int | str | None) -> None:
 
 
 def _violation(cause: str) -> Violation:
-    """Of the form that compiling has shown to be wrong, or of the request."""
+    """Of the field that the core has shown to be wrong, or of the request."""
     core_field, _, description = cause.partition(" ")
-    field = field_of(core_field)
+    field = _FIELDS.get(core_field) or field_of(core_field)
     return Violation("request", f"the engine refused it: {cause}") if field is None else Violation(field, description)
