@@ -178,7 +178,8 @@ async def test_last_words_of_a_core_are_delivered(byte_model: ModelFiles, short_
             assert finished.finish_reason == pb.FINISH_REASON_LENGTH
             assert finished.usage.num_output_tokens == 20_000
         assert await gateway.exit_code() == 1
-        assert "ended with exit code 0" in gateway.log
+        # Whichever is noticed first, its end or that of its connection.
+        assert "the engine core is gone: " in gateway.log
 
 
 async def test_killed_gateway_takes_its_core_along(byte_model: ModelFiles, short_folder: Path) -> None:
