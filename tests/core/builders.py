@@ -1,8 +1,10 @@
 """Requests and engines for tests, with everything defaulted that a test does not speak of."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from core.busy_loop import NOTHING_RAN_SLEEP_S
 from core.config import CacheConfig, LoraConfig, SchedulerConfig, SchedulingPolicy, SpeculationConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_next_token
@@ -121,8 +123,12 @@ def run_to_end(engine: EngineCore, max_steps: int = 1000) -> dict[str, list[Engi
     for _ in range(max_steps):
         if not engine.has_requests():
             return received
-        for request_id, output in step(engine).items():
+        outputs, has_run = engine.step()
+        engine.scheduler.check_integrity()
+        for request_id, output in flatten([outputs]).items():
             received.setdefault(request_id, []).append(output)
+        if not has_run:  # As the busy loop does: an adapter may be loading on a thread.
+            time.sleep(NOTHING_RAN_SLEEP_S)
     raise AssertionError(f"still busy after {max_steps} steps: {engine.scheduler}")
 
 
