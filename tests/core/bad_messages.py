@@ -19,7 +19,7 @@ _CALL_ID = 0xC0FFEE_C0FFEE_00
 _NAMES = (_REQUEST_ID.encode(), _CALL_ID.to_bytes(8, "big"))
 _DAMAGE = 0x55
 """Turns no element of a recorded request into True, which abort_immediately would be."""
-_SUSPENDING = ("pause_scheduler", "sleep")
+_SUSPENDING = ("pause_generation", "pause_scheduler", "sleep")
 """Not faults: after them the core has good reason to be quiet."""
 _ADDS = [recording for recording in recordings() if recording.message_type is EngineCoreRequest]
 
