@@ -27,5 +27,5 @@ def find_fault(request: Request, result: ModelRunnerOutput, vocab_size: int) -> 
     if request.request_id not in result.no_possible_token:
         return None
     cause = (request.constraint.fault if request.constraint is not None else None) or _NO_POSSIBLE_TOKEN
-    # Before its first token it is the request itself that rules out all of them.
-    return Fault(cause if request.num_output_tokens else REFUSED + cause, is_the_models=False)
+    # It is what the request asks for that rules out all of them, however far it has come.
+    return Fault(REFUSED + cause, is_the_models=False)

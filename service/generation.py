@@ -83,8 +83,8 @@ class Generation:
         Raises InvalidRequest if the core refused the request, Internal if every sequence has failed. A sequence that
         fails while another does not ends as ERROR.
         """
-        if output.finish_reason is FinishReason.ERROR:
-            # Every sequence asks for the same: what the core refuses once it refuses n times.
+        if output.finish_reason is FinishReason.ERROR and not self._started and not output.new_token_ids:
+            # Every sequence asks for the same: what the core refuses once, before anything, it refuses n times.
             raise_if_refused(self.request.request_id, output.stop_reason)
         child = self._children[output.request_id]
         if output.prefill_stats is not None:
@@ -137,6 +137,7 @@ class Generation:
     def _fail(self, child: _Child, finish: SequenceFinish, cause: object) -> Finished:
         self._num_failed += 1
         if self._num_failed == len(self._children):
+            raise_if_refused(self.request.request_id, cause)
             message = f"the engine failed at request {shown(self.request.request_id)}"
             raise Internal(message, reason="ENGINE_ERROR", cause=str(cause))
         name = self.request.request_id

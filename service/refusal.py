@@ -13,7 +13,7 @@ _FIELDS = {"pooling_params.dimensions": "dimensions", "lora_request": "lora_name
 """Of the core's, as a client calls them; those of forms apart."""
 
 
-def raise_if_refused(request_id: str, cause: int | str | None) -> None:
+def raise_if_refused(request_id: str, cause: object) -> None:
     """Raises InvalidRequest if ``cause``, the stop_reason of a request that ended as ERROR, is a refusal."""
     if isinstance(cause, str) and cause.startswith(REFUSED):
         logger.warning("request %s: the engine %s", request_id, cause)

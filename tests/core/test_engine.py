@@ -148,7 +148,7 @@ def test_nan_logits_end_their_request_alone_and_are_counted() -> None:
 
 @pytest.mark.parametrize("script", [[], [1, 2]], ids=["at once", "later"])
 def test_a_request_without_a_possible_token_ends_alone_and_leaves_its_prefix(script: list[int]) -> None:
-    """ERROR with the cause, a refusal if it never had a token; the neighbour is exact, the blocks good for the next."""
+    """ERROR with the cause, a refusal; the neighbour is exact, the blocks good for the next."""
     engine = make_engine(executor=FakeExecutor(scripted_tokens={"bad": script}, masked_request_ids={"bad"}))
     add(engine, "bad", PROMPT, max_tokens=5)
     add(engine, "good", PROMPT[1:], max_tokens=5)
@@ -157,7 +157,7 @@ def test_a_request_without_a_possible_token_ends_alone_and_leaves_its_prefix(scr
     output = received["bad"][-1]
     assert (output.finish_reason, output.num_nans_in_logits) == (FinishReason.ERROR, 0)
     cause = "no token is possible: allowed_token_ids, bad words, min_tokens and the grammar rule out every one"
-    assert output.stop_reason == ("" if script else "refused: ") + cause
+    assert output.stop_reason == f"refused: {cause}"
     assert tokens_of(received["good"]) == expected_tokens(PROMPT[1:], 5)
     add(engine, "again", PROMPT, max_tokens=1)
     stats = run_to_end(engine)["again"][0].prefill_stats

@@ -29,9 +29,9 @@ def test_faults(result: ModelRunnerOutput, fault: Fault | None) -> None:
     assert find_fault(make_request(), result, VOCAB_SIZE) == fault
 
 
-def test_it_is_no_refusal_once_a_request_has_tokens() -> None:
-    """Then it ends as a failure."""
+def test_it_is_a_refusal_however_far_the_request_has_come() -> None:
+    """What leaves it no token is what it asks for."""
     request = make_request()
     request.token_ids.append(4)
     fault = find_fault(request, ModelRunnerOutput({"r": [5]}, no_possible_token={"r"}), VOCAB_SIZE)
-    assert fault == Fault(IMPOSSIBLE, is_the_models=False)
+    assert fault == Fault(f"refused: {IMPOSSIBLE}", is_the_models=False)

@@ -121,6 +121,19 @@ def test_refusal_is_told(byte_tokenizer: Tokenizer) -> None:
     assert raised.value.reason == "REFUSED_BY_ENGINE"
 
 
+def test_refusal_of_one_sequence_on_its_way(byte_tokenizer: Tokenizer) -> None:
+    """It leaves the others theirs; what leaves all of them no token is the client's to correct."""
+    generation = Generation(a_request(n=2), byte_tokenizer)
+    first, second = generation.core_ids
+    generation.feed(EngineCoreOutput(first, [65]))
+    *_, finished = generation.feed(failing(first, REFUSED + "no token is possible"))
+    assert isinstance(finished, Finished)
+    assert (finished.index, finished.finish.reason) == (0, FinishReason.ERROR)
+    generation.feed(EngineCoreOutput(second, [66]))
+    with pytest.raises(InvalidRequest, match="no token is possible"):
+        generation.feed(failing(second, REFUSED + "no token is possible"))
+
+
 def test_sequence_that_fails_leaves_the_others(byte_tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
     """Of n sequences one that fails ends as ERROR with what it had, and is logged; the others go on."""
     generation = Generation(a_request(n=2), byte_tokenizer)
