@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -90,3 +92,16 @@ def test_negative_tokens_are_named() -> None:
     """The message shows the tokens."""
     with pytest.raises(ValueError, match=r"ids=\[-1\]"):
         generate_request(None, {"token_ids": [-1]})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"choice": "yes"}, TypeError, "choice must be a list of texts, got 'yes'"),
+        ({"choice": ["yes"], "regex": "no"}, ValueError, "got choice and regex"),
+    ],
+)
+def test_a_form_that_would_be_taken_for_another(options: Any, error: type[Exception], words: str) -> None:
+    """It is refused here: the message would hold letters, or the last of several, and nobody would notice."""
+    with pytest.raises(error, match=words):
+        generate_request("x", options)

@@ -80,6 +80,9 @@ class GenerateOptions(TypedDict, total=False):
 
 
 _SAMPLING = frozenset(sampling_pb.SamplingParams.DESCRIPTOR.fields_by_name)
+_FORMS = frozenset(
+    field.name for field in sampling_pb.SamplingParams.DESCRIPTOR.oneofs_by_name["structured_output"].fields
+)
 _PROMPT = frozenset({"token_ids", "chat", "prompt_embeds", "add_generation_prompt", "template_kwargs"})
 _OUTPUT = frozenset({"return_text", "return_token_ids", "skip_special_tokens", "echo_prompt_token_ids"})
 _REQUEST = GenerateOptions.__annotations__.keys() - _SAMPLING - _PROMPT - _OUTPUT
@@ -139,6 +142,10 @@ def _message(message_type: type[_Message], fields: Mapping[str, Any]) -> _Messag
 
 
 def _sampling_fields(options: dict[str, Any]) -> dict[str, Any]:
+    if len(forms := sorted(options.keys() & _FORMS)) > 1:  # Of several the message would keep one in silence.
+        raise ValueError(f"give at most one of {', '.join(sorted(_FORMS))}, got {' and '.join(forms)}")
+    if isinstance(options.get("choice"), str):
+        raise TypeError(f"choice must be a list of texts, got {reprlib.repr(options['choice'])}")
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
     if isinstance(options.get("json_schema"), Mapping):
