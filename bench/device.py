@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 import click
 import uvloop
@@ -39,29 +40,50 @@ _CROWD = 128
 @click.argument("model", default="smollm2-135m")
 @click.option("--device", default="cuda", show_default=True, help="What to compare with the CPU.")
 @click.option("--dtype", "dtypes", multiple=True, default=("float32", "bfloat16"), show_default=True)
-def main(model: str, device: str, dtypes: tuple[str, ...]) -> None:
+@click.option("--flash", is_flag=True, help="Attention by FlashAttention, compared with torch's in the first dtype.")
+def main(model: str, device: str, dtypes: tuple[str, ...], flash: bool) -> None:
     """Compare MODEL on a device with MODEL on the CPU, then put load on the device."""
-    differences = _differences(_answers(model, "cpu"), _answers(model, device))
+    if flash:
+        here, there = _Place(device, dtypes[0]), _Place(device, dtypes[0], flash=True)
+    else:
+        here, there = _Place("cpu", "float32"), _Place(device, "float32")
+    differences = _differences(_answers(model, here), _answers(model, there))
     for difference in differences:
         click.echo(difference, err=True)
-    click.echo(f"{device} gives the CPU's tokens: {'no' if differences else 'yes'}, {len(_PROMPTS)} prompts")
+    click.echo(f"{there} gives the tokens of {here}: {'no' if differences else 'yes'}, {len(_PROMPTS)} prompts")
     for dtype in dtypes:
-        with _serving(model, device, dtype) as address:
-            _measure(address, f"{device} {dtype}")
+        place = _Place(device, dtype, flash)
+        with _serving(model, place) as address:
+            _measure(address, str(place))
     sys.exit(bool(differences))
 
 
+class _Place(NamedTuple):
+    device: str
+    dtype: str
+    flash: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.device} {self.dtype}{' flash' if self.flash else ''}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Torch's FlashAttention wants pages of 256 tokens, or a multiple."""
+        flash = ("--attention-backend", "flash", "--block-size", "256") if self.flash else ()
+        return ("--device", self.device, "--dtype", self.dtype, *flash)
+
+
 @contextmanager
-def _serving(model: str, device: str, dtype: str) -> Iterator[str]:
+def _serving(model: str, place: _Place) -> Iterator[str]:
     addresses = ("--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0")
-    engine = ("--device", device, "--dtype", dtype, "--max-num-seqs", str(_CROWD))
+    engine = (*place.flags, "--max-num-seqs", str(_CROWD))
     with ServerProcess(["serve", model, *addresses, *engine]) as server:
         yield server.wait_until_ready(_START_TIMEOUT_S)
         server.terminate(_STOP_TIMEOUT_S)
 
 
-def _answers(model: str, device: str) -> list[Generation]:
-    with _serving(model, device, "float32") as address, Client(address) as client:
+def _answers(model: str, place: _Place) -> list[Generation]:
+    with _serving(model, place) as address, Client(address) as client:
         return [client.generate(prompt, temperature=0, max_tokens=_MAX_TOKENS, logprobs=2) for prompt in _PROMPTS]
 
 

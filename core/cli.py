@@ -143,6 +143,12 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
 )
 @option("--device", default=ModelConfig.device, metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N.")
 @option(
+    "--attention-backend",
+    default=ModelConfig.attention_backend,
+    metavar="NAME",
+    help="torch, or on a GPU flash: FlashAttention, for bfloat16 or float16 and blocks that it can read.",
+)
+@option(
     "--data-parallel-size-local",
     type=click.IntRange(min=1),
     default=ModelConfig.num_cores_here,
@@ -187,6 +193,7 @@ def command(
     dtype: str,
     quantization: str,
     device: str,
+    attention_backend: str,
     data_parallel_size_local: int,
     tokenizer: Path | None,
     preload_vocabulary: bool,
@@ -218,7 +225,7 @@ def command(
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(
         *(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs),
-        *(tokenizer, preload_vocabulary),
+        *(tokenizer, preload_vocabulary, attention_backend),
     )
     load = functools.partial(
         load_engine,

@@ -32,6 +32,8 @@ class ModelConfig:
     """Folder with the model's tokenizer.json; None = where the model is."""
     preload_vocabulary: bool = False
     """Read it when the core starts, and not when the first request asks for structured output."""
+    attention_backend: str = "torch"
+    """Who computes attention: torch's own operations, or FlashAttention."""
 
     @property
     def tokenizer_folder(self) -> Path:

@@ -30,6 +30,7 @@ from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
+from core.model.step_batch import MakeAttention, find_attention, paged_attention
 from core.model.step_memory import largest_step_bytes, weight_bytes_to_come
 from core.model.tensor_group import TensorGroup
 from core.model.threads import use_available_cpus
@@ -46,13 +47,18 @@ class InProcessExecutor:
     max_concurrent_batches = 2
 
     def __init__(
-        self, load: Callable[[], Model], profiler: Profiler, num_sharing: int = 1, adapters: Adapters | None = None
+        self,
+        load: Callable[[], Model],
+        profiler: Profiler,
+        num_sharing: int = 1,
+        adapters: Adapters | None = None,
+        make_attention: MakeAttention = paged_attention,
     ) -> None:
         self._load = load
         self._adapters = adapters
         self._profiler = profiler
         self._num_sharing = num_sharing
-        self._runner: ModelRunner | None = ModelRunner(load(), adapters)
+        self._runner: ModelRunner | None = ModelRunner(load(), adapters, make_attention)
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
         # How many threads torch uses is, in part, each thread's own affair.
@@ -75,7 +81,8 @@ class InProcessExecutor:
         profiler = Profiler(profile_dir, f"-rank{group.rank}" if group else "")
         adapters = None if max_lora_rank is None else Adapters(max_lora_rank)
         load = functools.partial(load_model, config, adapters, group)
-        executor = cls(load, profiler, config.num_cores_here, adapters)
+        make_attention = find_attention(config.attention_backend)
+        executor = cls(load, profiler, config.num_cores_here, adapters, make_attention)
         if adapters is not None and adapters.num_modules == 0:
             raise ValueError("--enable-lora: the layers of this model cannot be adapted")
         return executor

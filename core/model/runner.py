@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from core.executor.interface import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
+from core.model.attention.flash_attention import check_flash_attention
 from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
@@ -17,15 +18,18 @@ from core.model.sampling.rows import Row
 from core.model.sampling.sampler import Sampler
 from core.model.settling import settle
 from core.model.span import Span
-from core.model.step_batch import StepBatch
+from core.model.step_batch import MakeAttention, StepBatch, flash_attention, paged_attention
 
 
 class ModelRunner:
     """Keeps the requests that the scheduler told it of, and the KV cache they share."""
 
-    def __init__(self, model: Model, adapters: Adapters | None = None) -> None:
+    def __init__(
+        self, model: Model, adapters: Adapters | None = None, make_attention: MakeAttention = paged_attention
+    ) -> None:
         self._model: Model | None = model
         self._adapters = adapters
+        self._make_attention = make_attention
         self._cache: PagedKVCache | None = None
         self._make_cache: Callable[[], PagedKVCache] | None = None
         self._requests: dict[str, RequestState] = {}
@@ -67,12 +71,14 @@ class ModelRunner:
         self._model = model
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
-        """Block 0 is the null block."""
+        """Block 0 is the null block. Raises ValueError if the attention cannot read such blocks."""
         model = self.model
         self._make_cache = functools.partial(
             PagedKVCache, model.architecture, num_blocks, block_size, model.device, model.dtype
         )
         self._cache = self._make_cache()
+        if self._make_attention is flash_attention:
+            check_flash_attention(self._cache, model.architecture.num_kv_heads)
 
     def restore_kv_cache(self) -> None:
         """One like the one that was dropped, empty. The model may still be asleep."""
@@ -90,7 +96,7 @@ class ModelRunner:
         spans = [self._span(request_id, count) for request_id, count in work.num_scheduled_tokens.items() if count]
         if not spans:
             return ModelRunnerOutput()
-        batch = StepBatch(spans, self.cache)
+        batch = StepBatch(spans, self.cache, self._make_attention)
         if self._adapters is not None:
             self._adapters.begin_step((span.request.lora, span.num_tokens) for span in batch.spans)
         inputs = self.model.embed(batch.token_ids)

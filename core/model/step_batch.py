@@ -1,17 +1,43 @@
 """One step's scheduled tokens as the flat tensors that the model reads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from core.model.attention.flash_attention import FlashAttention
 from core.model.attention.paged_attention import AttentionGroup, PagedAttention
 from core.model.attention.paged_kv_cache import PagedKVCache
+from core.model.model import Attention
 from core.model.prompt_rows import place_rows
 from core.model.sampling.rows import Row
 from core.model.span import Span
+
+MakeAttention = Callable[[Sequence[Span], PagedKVCache], Attention]
+"""Of spans in the order in which their tokens are in the batch."""
+
+
+def paged_attention(spans: Sequence[Span], cache: PagedKVCache) -> PagedAttention:
+    """By torch's own operations, on any device: those of a kind attend together."""
+    groups = [_make_group(list(same), cache) for _, same in groupby(spans, lambda span: span.group_key)]
+    return PagedAttention(cache, groups)
+
+
+def flash_attention(spans: Sequence[Span], cache: PagedKVCache) -> FlashAttention:
+    """By FlashAttention: GPUs, and what ``check_flash_attention`` lets pass."""
+    return FlashAttention(spans, cache, lambda: paged_attention(spans, cache))
+
+
+_BACKENDS: dict[str, MakeAttention] = {"torch": paged_attention, "flash": flash_attention}
+
+
+def find_attention(name: str) -> MakeAttention:
+    """Raises ValueError for a name that is none."""
+    if name not in _BACKENDS:
+        raise ValueError(f"attention_backend must be one of {', '.join(_BACKENDS)}, got {name!r}")
+    return _BACKENDS[name]
 
 
 class StepBatch:
@@ -20,7 +46,9 @@ class StepBatch:
     ``token_ids`` and ``positions`` int64 [tokens]; ``ends[i]`` is the row after the last of ``spans[i]``.
     """
 
-    def __init__(self, spans: Iterable[Span], cache: PagedKVCache) -> None:
+    def __init__(
+        self, spans: Iterable[Span], cache: PagedKVCache, make_attention: MakeAttention = paged_attention
+    ) -> None:
         self.spans = sorted(spans, key=lambda span: (span.group_key, span.request.lora or 0))
         self.ends = np.cumsum([span.num_tokens for span in self.spans]).tolist()
         self.token_ids = torch.from_numpy(
@@ -28,8 +56,7 @@ class StepBatch:
         )
         positions = [np.arange(span.start, span.stop) for span in self.spans]
         self.positions = torch.from_numpy(np.concatenate(positions)).to(cache.device)
-        groups = [_make_group(list(same), cache) for _, same in groupby(self.spans, lambda span: span.group_key)]
-        self.attention = PagedAttention(cache, groups)
+        self.attention = make_attention(self.spans, cache)
 
     @property
     def sampled(self) -> dict[int, Row]:

@@ -82,6 +82,12 @@ _ENGINE_OPTIONS = [
     ),
     click.option("--device", default="cpu", metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N."),
     click.option(
+        "--attention-backend",
+        default="torch",
+        metavar="NAME",
+        help="torch, or on a GPU flash: FlashAttention, for bfloat16 or float16 and blocks that it can read.",
+    ),
+    click.option(
         "--tensor-parallel-size",
         type=_AT_LEAST_ONE,
         default=1,
@@ -163,6 +169,7 @@ CORE_KEYS = (
     "tokenizer",
     "preload-vocabulary",
     "device",
+    "attention-backend",
     "tensor-parallel-size",
     "nnodes",
     "node-rank",

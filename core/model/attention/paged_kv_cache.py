@@ -32,6 +32,16 @@ class PagedKVCache:
         """Of keys and values, as they would be with every block in use."""
         return int(self._keys.nbytes + self._values.nbytes)
 
+    @property
+    def head_size(self) -> int:
+        return int(self._keys.shape[-1])
+
+    def blocks(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The keys and values of a layer, [blocks, block_size, kv_heads, head_size], where they are."""
+        place = self.layout.places[layer]
+        shape = (-1, self.block_size)
+        return self._keys[place].unflatten(0, shape), self._values[place].unflatten(0, shape)
+
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Put ``key`` and ``value`` [tokens, kv_heads, head_size] where ``slots`` [tokens] says."""
         place = self.layout.places[layer]
