@@ -80,7 +80,7 @@ def check_flash_attention(cache: PagedKVCache, num_heads: int, varlen: VarlenAtt
         )
     except (RuntimeError, NotImplementedError, ValueError) as error:
         place = f"{cache.dtype} on {cache.device} with blocks of {cache.block_size} tokens"
-        reason = str(error).partition("\n")[0]  # Torch goes on with a list of all it has.
+        reason = str(error).partition(". ")[0].partition("\n")[0]  # Torch goes on with a list of all it has.
         raise ValueError(f"attention_backend must be torch for {place}, got 'flash': {reason}") from error
 
 
