@@ -34,6 +34,7 @@ from core.model.step_batch import MakeAttention, find_attention, paged_attention
 from core.model.step_memory import largest_step_bytes, weight_bytes_to_come
 from core.model.tensor_group import TensorGroup
 from core.model.threads import use_available_cpus
+from core.spare_thread import submit
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class InProcessExecutor:
         self._device = self._running.model.device
         # How many threads torch uses is, in part, each thread's own affair.
         self._model_thread = ThreadPoolExecutor(1, "model", initializer=use_available_cpus)
+        self._model_thread.submit(int).result()  # It starts now: later the system may have none to give.
         self._lora_thread = ThreadPoolExecutor(1, "lora")
 
     @classmethod
@@ -127,7 +129,8 @@ class InProcessExecutor:
         return self._model_thread.submit(self._execute, scheduler_output)
 
     def load_lora(self, key: int, path: str) -> "Future[None]":
-        return self._lora_thread.submit(self._existing_adapters.load, key, Path(path))
+        adapters = self._existing_adapters
+        return submit(self._lora_thread, lambda: adapters.load(key, Path(path)))
 
     def unload_lora(self, key: int) -> None:
         """After the steps that were started before."""

@@ -8,8 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.spare_thread import submit
 from core.structured_output.form import Form
-from core.structured_output.masks import submit_with_stack
+from core.structured_output.masks import GRAMMAR_STACK_BYTES
 from core.structured_output.trial_process import TrialProcess
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class GrammarCompiler:
 
     def preload(self) -> None:
         """Read the vocabulary now. Raises VocabularyError if there is none to read."""
-        submit_with_stack(self._thread, self._load_vocabulary).result()
+        submit(self._thread, self._load_vocabulary, GRAMMAR_STACK_BYTES).result()
 
     def close(self) -> None:
         """End the thread and the process."""
@@ -115,7 +116,7 @@ class GrammarCompiler:
         self._trials.close()
 
     def _submit(self, form: Form) -> "Future[Grammar]":
-        future = submit_with_stack(self._thread, lambda: self._compile(form))
+        future = submit(self._thread, lambda: self._compile(form), GRAMMAR_STACK_BYTES)
         future.add_done_callback(lambda _: self._on_done())
         return future
 

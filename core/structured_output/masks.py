@@ -1,15 +1,14 @@
 """Masks are computed on threads beside the busy loop, so that one that takes long holds up nobody but its request."""
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
 
-_T = TypeVar("_T")
+from core.spare_thread import submit
+
 NUM_MASK_THREADS = 2
-_STACK_BYTES = 16 << 20
+GRAMMAR_STACK_BYTES = 16 << 20
 """Of every thread that grammars run on: eight times what a trial has."""
 MASK_WAIT_S = 0.02
 """How long a step waits for masks. Most take 0.05 ms, the worst that the library's limits allow 0.1 s."""
@@ -18,8 +17,8 @@ MASK_WAIT_S = 0.02
 class MaskThreads:
     """Owned by the busy loop. There are no threads before the first mask."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(NUM_MASK_THREADS, "mask")
+    def __init__(self, threads: ThreadPoolExecutor | None = None) -> None:
+        self._threads = threads or ThreadPoolExecutor(NUM_MASK_THREADS, "mask")
         self._due: deque[Callable[[], None]] = deque()
         self._working: set[Future[None]] = set()
 
@@ -30,9 +29,11 @@ class MaskThreads:
     def wait(self) -> None:
         """For all that were added, but not for long. The library lets go of the interpreter while it computes."""
         for _ in range(min(len(self._due), NUM_MASK_THREADS)):
-            self._working.add(submit_with_stack(self._threads, self._work))
+            self._working.add(submit(self._threads, self._work, GRAMMAR_STACK_BYTES))
         if self._working:
             self._working = wait(self._working, MASK_WAIT_S).not_done
+        if self._due and not self._working:  # There was no thread to be had.
+            self._work()
 
     def close(self) -> None:
         self._due.clear()
@@ -43,12 +44,3 @@ class MaskThreads:
         with contextlib.suppress(IndexError):
             while True:
                 self._due.popleft()()
-
-
-def submit_with_stack(threads: ThreadPoolExecutor, call: "Callable[[], _T]") -> "Future[_T]":
-    """As ``submit``. The thread, should this be what starts it, gets the stack that grammars may need."""
-    before = threading.stack_size(_STACK_BYTES)
-    try:
-        return threads.submit(call)
-    finally:
-        threading.stack_size(before)

@@ -11,6 +11,8 @@ import tokenizers
 
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor
+from core.request import Request
+from core.structured_output.constraint import Constraint
 from core.structured_output.grammars import Grammars
 from core.structured_output.masks import NUM_MASK_THREADS
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason
@@ -241,13 +243,30 @@ def test_a_request_whose_mask_takes_long_holds_nobody_up(make: Make, grammars: G
     assert structured.text("slow").startswith("fooooo")
 
 
+class Broken(Grammars):
+    """Raises what nobody has thought of."""
+
+    def constrain(self, request: Request, asked: StructuredOutputs) -> Constraint:
+        raise MemoryError(f"for {request.request_id}: {asked}")
+
+
 def test_a_request_whose_form_cannot_even_be_begun_is_not_taken(tokenizer_folder: Path) -> None:
     """Its sender is told so, and gets no tokens besides."""
-    grammars = Grammars(tokenizer_folder, FAKE_MODEL.vocab_size)
-    grammars.close()
-    engine = make_engine(grammars=grammars)
-    with pytest.raises(RuntimeError):
+    engine = make_engine(grammars=Broken(tokenizer_folder, FAKE_MODEL.vocab_size))
+    with pytest.raises(MemoryError):
         add(engine, "form", PROMPT, structured_outputs=StructuredOutputs(regex="a"))
     assert engine.num_unfinished_requests() == 0
     assert run_to_end(engine) == {}
     engine.check_integrity()
+
+
+def test_a_form_that_no_thread_can_compile_ends_its_request(tokenizer_folder: Path) -> None:
+    """As an error, once; the others go on."""
+    grammars = Grammars(tokenizer_folder, FAKE_MODEL.vocab_size)
+    grammars.close()  # It takes no more work, as if the system had no thread to give.
+    engine = make_engine(grammars=grammars)
+    add(engine, "form", PROMPT, structured_outputs=StructuredOutputs(regex="a"))
+    add(engine, "plain", PROMPT, max_tokens=3)
+    received = run_to_end(engine)
+    assert [output.finish_reason for output in received["form"]] == [FinishReason.ERROR]
+    assert tokens_of(received["plain"]) == expected_tokens(PROMPT, 3)
