@@ -54,6 +54,11 @@ async def call(hang_up: str) -> AsyncIterator[Callable[[Method], Awaitable[bytes
         await listener.server.stop(None)
 
 
+def records_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Without what gRPC's poller says when it wakes the loop of an earlier test, which is closed."""
+    return [record for record in caplog.records if "PollerCompletionQueue" not in record.getMessage()]
+
+
 async def test_service_error_keeps_its_words(call: Callable[[Method], Awaitable[bytes]]) -> None:
     """A ServiceError arrives with its code, message, reason and metadata."""
 
@@ -78,7 +83,7 @@ async def test_bug_is_logged_and_hidden(
         error = await error_of(call(method))
     assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL")
     assert "secret" not in error.message
-    (record,) = caplog.records
+    (record,) = records_of(caplog)
     assert error.metadata["error_id"] in record.getMessage()
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
@@ -96,7 +101,7 @@ async def test_known_internal_error_is_logged(
         error = await error_of(call(method))
     assert "the engine failed" in error.message
     assert "NaN" not in error.message
-    (line,) = [record.getMessage() for record in caplog.records]
+    (line,) = [record.getMessage() for record in records_of(caplog)]
     assert error.metadata["error_id"] in line
     assert line.endswith("NaN in the logits")
 
@@ -119,7 +124,7 @@ async def test_abandoned_stream_is_closed_at_once(
     assert await call(method) == b"x" * 100_000
     async with asyncio.timeout(10):
         await closed.wait()
-    assert caplog.records == []
+    assert records_of(caplog) == []
 
 
 @pytest.mark.parametrize("streams", [False, True])
