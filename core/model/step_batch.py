@@ -5,8 +5,8 @@ from itertools import groupby
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from core.model.attention.block_tables import pad_block_tables
 from core.model.attention.flash_attention import FlashAttention
 from core.model.attention.paged_attention import AttentionGroup, PagedAttention
 from core.model.attention.paged_kv_cache import PagedKVCache
@@ -77,13 +77,5 @@ class StepBatch:
 
 def _make_group(spans: Sequence[Span], cache: PagedKVCache) -> AttentionGroup:
     positions = np.array([span.start for span in spans])[:, None] + np.arange(spans[0].num_tokens)
-    num_blocks = [-(-span.stop // cache.block_size) for span in spans]
-    tables = [_pad_block_tables(spans, num_blocks, group) for group in range(len(cache.layout.windows))]
+    tables = [pad_block_tables(spans, cache.block_size, group) for group in range(len(cache.layout.windows))]
     return AttentionGroup(cache, tables, positions)
-
-
-def _pad_block_tables(spans: Sequence[Span], num_blocks: Sequence[int], layer_group: int) -> NDArray[np.int64]:
-    tables = np.zeros((len(spans), max(num_blocks)), np.int64)
-    for table, span, length in zip(tables, spans, num_blocks, strict=True):
-        table[:length] = span.request.block_tables[layer_group].array[:length]
-    return tables

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
+from core.model.attention.block_tables import IntArray, pad_block_tables
 from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.model import Attention, AttentionRule
 from core.model.span import Span
@@ -35,8 +36,11 @@ class FlashAttention:
         self._ends = _int32([0, *np.cumsum([span.num_tokens for span in spans])], cache.device)
         self._context_lens = _int32([span.stop for span in spans], cache.device)
         num_groups = range(len(cache.layout.windows))
-        self._tables = [_block_tables(spans, group, cache, self._max_context) for group in num_groups]
-        self._new_slots = [_new_slots(spans, group, cache) for group in num_groups]
+        tables = [pad_block_tables(spans, cache.block_size, group) for group in num_groups]
+        self._tables = [torch.from_numpy(table.astype(np.int32)).to(cache.device) for table in tables]
+        self._new_slots = [
+            torch.from_numpy(_new_slots(spans, table, cache.block_size)).to(cache.device) for table in tables
+        ]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, rule: AttentionRule) -> Tensor:
         if rule.softcap is not None or rule.sinks is not None:
@@ -84,23 +88,12 @@ def check_flash_attention(cache: PagedKVCache, num_heads: int, varlen: VarlenAtt
         raise ValueError(f"attention_backend must be torch for {place}, got 'flash': {reason}") from error
 
 
-def _block_tables(spans: Sequence[Span], layer_group: int, cache: PagedKVCache, max_context: int) -> Tensor:
-    """int32 [requests, blocks], padded with the null block."""
-    tables = np.zeros((len(spans), -(-max_context // cache.block_size)), np.int32)
-    for table, span in zip(tables, spans, strict=True):
-        blocks = span.request.block_tables[layer_group].array[: -(-span.stop // cache.block_size)]
-        table[: len(blocks)] = blocks
-    return torch.from_numpy(tables).to(cache.device)
-
-
-def _new_slots(spans: Sequence[Span], layer_group: int, cache: PagedKVCache) -> Tensor:
-    """int64 [tokens]: where the new tokens go."""
-    slots = []
-    for span in spans:
-        positions = np.arange(span.start, span.stop)
-        blocks = span.request.block_tables[layer_group].array[positions // cache.block_size]
-        slots.append(blocks * cache.block_size + positions % cache.block_size)
-    return torch.from_numpy(np.concatenate(slots)).to(cache.device)
+def _new_slots(spans: Sequence[Span], block_tables: IntArray, block_size: int) -> IntArray:
+    """[tokens]: where the new tokens go."""
+    rows = np.repeat(np.arange(len(spans)), [span.num_tokens for span in spans])
+    positions = np.concatenate([np.arange(span.start, span.stop) for span in spans])
+    slots: IntArray = block_tables[rows, positions // block_size] * block_size + positions % block_size
+    return slots
 
 
 def _int32(values: Sequence[int], device: torch.device) -> Tensor:

@@ -5,14 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from core.model.attention.block_tables import IntArray
 from core.model.attention.paged_kv_cache import NULL_SLOT, PagedKVCache
 from core.model.model import AttentionRule
-
-IntArray = NDArray[np.int64]
 
 
 class _Sight(NamedTuple):
