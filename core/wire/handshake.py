@@ -14,6 +14,8 @@ Either side may come first: HELLO waits in the core's socket until the front end
 import asyncio
 import enum
 import logging
+import math
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 INIT_TIMEOUT_S = 300.0
 READY_TIMEOUT_S = 600.0
+SIGNAL_CHECK_MS = 200
+"""How often a core that waits for INIT looks up: a signal just before a wait is handled by Python only after it."""
 READY_LINGER_MS = 5000
 """How long READY may still be on its way when the core closes the socket."""
 
@@ -77,8 +81,10 @@ class CoreHandshake:
         _connect(self._socket, address)
         self._say("HELLO")
         logger.info("waiting for a front end at %s", address)
-        if not self._socket.poll(None if timeout_s is None else round(timeout_s * 1000)):
-            raise HandshakeError(f"no INIT from {address} within {timeout_s:g} s")
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not self._socket.poll(SIGNAL_CHECK_MS):
+            if time.monotonic() >= deadline:
+                raise HandshakeError(f"no INIT from {address} within {timeout_s:g} s")
         return _checked_init(self._socket.recv_multipart())
 
     def say_ready(self, parallel_config: ParallelConfig) -> None:
