@@ -5,13 +5,13 @@ import sys
 import click
 
 from service.cli.configurable import configurable
-from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
+from service.cli.gateway_options import CONTEXT_SETTINGS, GatewayCommand, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.server import run
 
 
 @configurable
-@click.command(context_settings=CONTEXT_SETTINGS)
+@click.command(cls=GatewayCommand, context_settings=CONTEXT_SETTINGS)
 @model_argument
 @click.option(
     "--handshake-address",

@@ -1,16 +1,20 @@
 """The options that `serve` and `gateway` share."""
 
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import click
 
-from service.config import MAX_DATA_PARALLEL_SIZE, CoreConfig, CoreTerms, GatewayConfig, LimitsConfig, ListenConfig
+from service.cli.option_group import SectionedCommand
+from service.cli.options.cores import CORES
+from service.cli.options.limits import LIMITS
+from service.cli.options.listening import LISTENING
+from service.cli.options.logs import LOGS, Logs
+from service.cli.options.serving import SERVING
+from service.config import CoreConfig, CoreTerms, GatewayConfig, LimitsConfig, ListenConfig
 from service.logs import LogFormat, configure_logging
 from service.models import ModelFiles
 
@@ -19,101 +23,13 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "max_content_width": 120,
     "show_default": True,
 }
+_GROUPS = (LISTENING, SERVING, LIMITS, CORES, LOGS)
 
 
-class LoraModule(click.ParamType[tuple[str, str]]):
-    """``NAME=PATH``; a path from here on."""
+class GatewayCommand(SectionedCommand):
+    """A command with these options."""
 
-    name = "name=path"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, path = str(value).partition("=")
-        if not (name and equals and path):
-            self.fail(f"{value!r} is not NAME=PATH", param, ctx)
-        return name, str(Path(path).absolute())
-
-
-_OPTIONS = [
-    click.option(
-        "--grpc-address",
-        multiple=True,
-        default=["127.0.0.1:50051"],
-        metavar="ADDR",
-        help="Where clients call: HOST:PORT (port 0 = any) or unix:/PATH. Repeatable.",
-    ),
-    click.option("--admin-address", default="127.0.0.1:50052", metavar="ADDR", help="Where operators call."),
-    click.option(
-        "--metrics-address",
-        default="127.0.0.1:9464",
-        metavar="ADDR",
-        callback=lambda _context, _option, address: "" if address == "off" else address,
-        help="Where Prometheus asks for /metrics: HOST:PORT (port 0 = any), or off.",
-    ),
-    click.option("--served-model-name", metavar="NAME", help="The model's name for clients. Default: the MODEL's own."),
-    click.option(
-        "--max-model-len",
-        type=click.IntRange(min=2),
-        help="Longest prompt plus output. Default: the model's own limit.",
-    ),
-    click.option(
-        "--lora-modules",
-        multiple=True,
-        type=LoraModule(),
-        metavar="NAME=PATH",
-        help="Adapter to load at the start, for cores with --enable-lora: PATH is a PEFT folder. Repeatable.",
-    ),
-    click.option(
-        "--max-queued-requests",
-        type=click.IntRange(min=1),
-        default=2048,
-        help="Most sequences at once, running and waiting together.",
-    ),
-    click.option(
-        "--max-logprobs",
-        type=click.IntRange(min=-1),
-        default=20,
-        help="Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary.",
-    ),
-    click.option(
-        "--drain-timeout",
-        type=click.FloatRange(min=0),
-        default=30.0,
-        metavar="SECONDS",
-        help="How long running requests may go on after SIGTERM.",
-    ),
-    click.option(
-        "--core-load-timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=600.0,
-        metavar="SECONDS",
-        help="How long to wait for the cores to be ready.",
-    ),
-    click.option(
-        "--core-ping-timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=30.0,
-        metavar="SECONDS",
-        help="How long a core may say nothing, though asked, until the server is NOT_SERVING; longer than any step.",
-    ),
-    click.option(
-        "--data-parallel-size",
-        type=click.IntRange(1, MAX_DATA_PARALLEL_SIZE),
-        default=1,
-        help="Cores, each with the whole model, that share the requests.",
-    ),
-    click.option(
-        "--data-parallel-lockstep",
-        is_flag=True,
-        help="For mixture-of-experts models, whose ranks step together. Rank 0 must run on the gateway's machine.",
-    ),
-    click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-        default="info",
-        help="Least severe records to log.",
-    ),
-    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of a log line."),
-]
+    sections = {group.title: group.parameters for group in _GROUPS}
 
 
 @dataclass(frozen=True)
@@ -148,49 +64,27 @@ def usage_errors() -> Iterator[None]:
         raise click.UsageError(str(error)) from error
 
 
-def coordinator_command(log_level: str, log_format: LogFormat) -> tuple[str, ...]:
-    """The argv of the coordinator of cores that step in lockstep. ``-P`` as for a core."""
-    flags = f"--log-level={log_level}", f"--log-format={log_format}"
-    return (sys.executable, "-P", "-m", "core.data_parallel", *flags)
-
-
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, which gets them as one ``settings`` argument; logging is set up by then."""
 
     @functools.wraps(command)
-    def with_settings(
-        grpc_address: tuple[str, ...],
-        admin_address: str,
-        metrics_address: str,
-        served_model_name: str | None,
-        max_model_len: int | None,
-        lora_modules: tuple[tuple[str, str], ...],
-        max_queued_requests: int,
-        max_logprobs: int,
-        drain_timeout: float,
-        core_load_timeout: float,
-        core_ping_timeout: float,
-        data_parallel_size: int,
-        data_parallel_lockstep: bool,
-        log_level: str,
-        log_format: LogFormat,
-        **others: Any,
-    ) -> None:
-        configure_logging(log_level, log_format)
+    def with_settings(**values: Any) -> None:
+        logs: Logs = LOGS.take(values)
+        configure_logging(logs.log_level, logs.log_format)
         with usage_errors():
-            listen = ListenConfig(grpc_address, admin_address, metrics_address)
-            limits = LimitsConfig(max_queued_requests, drain_timeout, max_logprobs)
-            core = CoreTerms(
-                load_timeout_s=core_load_timeout,
-                ping_timeout_s=core_ping_timeout,
-                data_parallel_size=data_parallel_size,
-                coordinator_command=coordinator_command(log_level, log_format) if data_parallel_lockstep else (),
-            )
-        settings = GatewaySettings(
-            listen, limits, served_model_name, max_model_len, core, log_level, log_format, lora_modules
-        )
-        command(settings=settings, **others)
+            pieces = {group.name: group.take(values) for group in (LISTENING, LIMITS, CORES)}
+            pieces["core"] = _with_logs(pieces["core"], logs)
+            settings = GatewaySettings(**pieces, **vars(SERVING.take(values)), **vars(logs))
+        command(settings=settings, **values)
 
-    for add_option in reversed(_OPTIONS):
-        with_settings = add_option(with_settings)
-    return with_settings
+    configured: Callable[..., None] = with_settings
+    for group in reversed(_GROUPS):
+        configured = group.added_to(configured)
+    return configured
+
+
+def _with_logs(core: CoreTerms, logs: Logs) -> CoreTerms:
+    """The coordinator logs as the gateway does."""
+    if not core.is_lockstep:
+        return core
+    return replace(core, coordinator_command=(*core.coordinator_command, *logs.flags))

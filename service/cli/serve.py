@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from core.wire.version import WireVersion
 from service.cli.configurable import configurable, key_of
 from service.cli.engine_options import FLAGS_OF_VLLM_TOO, engine_options, spelled
-from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options, usage_errors
+from service.cli.gateway_options import CONTEXT_SETTINGS, GatewayCommand, GatewaySettings, gateway_options, usage_errors
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.cli.vllm_options import CORE_OUTLASTS_DRAIN_S, VllmSettings, vllm_options
 from service.models import ModelFiles
@@ -17,7 +17,7 @@ from service.server import run
 
 
 @configurable
-@click.command(context_settings=CONTEXT_SETTINGS)
+@click.command(cls=GatewayCommand, context_settings=CONTEXT_SETTINGS)
 @model_argument
 @gateway_options
 @click.option(

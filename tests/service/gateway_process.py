@@ -18,7 +18,7 @@ from typing import Any, Self
 import psutil
 
 from bench.null_core import __name__ as null_core
-from service.cli.gateway_options import coordinator_command
+from service.cli.options.cores import COORDINATOR_COMMAND
 from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
 from service.models import ModelFiles
 from service.server import run
@@ -139,7 +139,7 @@ class GatewayProcess(PythonProcess):
             "load_timeout_s": load_timeout_s,
             "ping_timeout_s": ping_timeout_s,
             "data_parallel_size": data_parallel_size,
-            "coordinator_command": coordinator_command("info", "text") if lockstep else (),
+            "coordinator_command": COORDINATOR_COMMAND if lockstep else (),
         }
         arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)

@@ -8,18 +8,16 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from service.cli.gateway_options import coordinator_command
+from service.cli.options.cores import COORDINATOR_COMMAND
 from service.coordinator_process import CoordinatorProcess
 from service.core_process import CoreLoadError
-
-COMMAND = coordinator_command("info", "text")
 
 
 @pytest.mark.parametrize("host", [None, "127.0.0.1", "::1"])
 async def test_its_life(host: str | None) -> None:
     """It says where it listens; it goes on when it is signalled; it ends when no core needs it."""
     with TemporaryDirectory(prefix="sg") as folder:
-        coordinator = CoordinatorProcess(COMMAND, 2, Path(folder), host)
+        coordinator = CoordinatorProcess(COORDINATOR_COMMAND, 2, Path(folder), host)
         addresses = vars(await coordinator.addresses()).values()
         where = f"ipc://{folder}/" if host is None else "tcp://[::1]:" if ":" in host else "tcp://127.0.0.1:"
         assert all(address.startswith(where) for address in addresses)
@@ -36,7 +34,7 @@ async def test_its_life(host: str | None) -> None:
     ("command", "message"),
     [
         (("/no/such/program",), "cannot start the coordinator /no/such/program: .*No such file"),
-        (COMMAND, r"failed to start: its process \d+ ended with exit code 1: cannot listen: No such file"),
+        (COORDINATOR_COMMAND, r"failed to start: its process \d+ ended with exit code 1: cannot listen: No such file"),
         ((sys.executable, "-c", "print('hello')"), r"does not say where it listens, but b'hello\\n'"),
     ],
 )

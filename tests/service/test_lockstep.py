@@ -15,7 +15,7 @@ import pytest
 
 from core.wire.handshake import CoreHandshake, HandshakeConfig
 from core.wire.messages import EngineInit
-from service.cli.gateway_options import coordinator_command
+from service.cli.options.cores import COORDINATOR_COMMAND
 from service.config import CoreConfig, GatewayConfig
 from service.models import ModelFiles
 from service.server import GatewayServer
@@ -97,8 +97,7 @@ async def test_what_cores_are_told(
 ) -> None:
     """Where the coordinator listens and where they meet: on the host that they dial. All are told the same."""
     address = address.format(folder=short_folder, port=unused_tcp_port)
-    command = coordinator_command("info", "text")
-    core = CoreConfig(handshake_address=address, data_parallel_size=2, coordinator_command=command)
+    core = CoreConfig(handshake_address=address, data_parallel_size=2, coordinator_command=COORDINATOR_COMMAND)
     server = GatewayServer(replace(gateway_config, core=core))
     children = psutil.Process().children()
     starting = asyncio.ensure_future(server.start())

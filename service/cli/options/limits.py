@@ -1,0 +1,35 @@
+"""What the gateway takes on."""
+
+import click
+
+from service.cli.option_group import OptionGroup
+from service.config import LimitsConfig
+
+_OPTIONS = [
+    click.option(
+        "--max-queued-requests",
+        type=click.IntRange(min=1),
+        default=2048,
+        help="Most sequences at once, running and waiting together.",
+    ),
+    click.option(
+        "--max-logprobs",
+        type=click.IntRange(min=-1),
+        default=20,
+        help="Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary.",
+    ),
+    click.option(
+        "--drain-timeout",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        metavar="SECONDS",
+        help="How long running requests may go on after SIGTERM.",
+    ),
+]
+
+
+def _read(max_queued_requests: int, max_logprobs: int, drain_timeout: float) -> LimitsConfig:
+    return LimitsConfig(max_queued_requests, drain_timeout, max_logprobs)
+
+
+LIMITS = OptionGroup("limits", "Limits", _OPTIONS, _read)

@@ -1,0 +1,34 @@
+"""What is logged, and how."""
+
+from dataclasses import dataclass
+
+import click
+
+from service.cli.option_group import OptionGroup
+from service.logs import LogFormat
+
+
+@dataclass(frozen=True)
+class Logs:
+    """As ``service.logs.configure_logging`` takes them."""
+
+    log_level: str
+    log_format: LogFormat
+
+    @property
+    def flags(self) -> tuple[str, str]:
+        """For a process that logs in the same way."""
+        return f"--log-level={self.log_level}", f"--log-format={self.log_format}"
+
+
+_OPTIONS = [
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+        default="info",
+        help="Least severe records to log.",
+    ),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of a log line."),
+]
+
+LOGS = OptionGroup("logs", "Log", _OPTIONS, Logs)

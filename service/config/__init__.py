@@ -1,0 +1,18 @@
+"""The gateway's settings: small frozen pieces, validated once; each class gets only its own."""
+
+from service.config.address import MAX_SOCKET_PATH_BYTES, socket_path
+from service.config.core import MAX_DATA_PARALLEL_SIZE, CoreConfig, CoreTerms
+from service.config.gateway import GatewayConfig
+from service.config.limits import LimitsConfig
+from service.config.listen import ListenConfig
+
+__all__ = [
+    "MAX_DATA_PARALLEL_SIZE",
+    "MAX_SOCKET_PATH_BYTES",
+    "CoreConfig",
+    "CoreTerms",
+    "GatewayConfig",
+    "LimitsConfig",
+    "ListenConfig",
+    "socket_path",
+]

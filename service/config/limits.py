@@ -1,0 +1,25 @@
+"""What the gateway takes on, and for how long."""
+
+from dataclasses import dataclass
+
+from core.wire.sampling_params import ALL_LOGPROBS, MAX_LOGPROBS
+from service.config.timeouts import MAX_TIMEOUT_S
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """Bounds of what is taken on, and how long a drain may last."""
+
+    max_queued_requests: int = 2048
+    """Sequences at once, running and waiting together; a request counts ``n``."""
+    drain_timeout_s: float = 30.0
+    max_logprobs: int = MAX_LOGPROBS
+    """Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary."""
+
+    def __post_init__(self) -> None:
+        if self.max_logprobs < ALL_LOGPROBS:
+            raise ValueError(f"max_logprobs must be -1 (all) or at least 0, got {self.max_logprobs}")
+        if self.max_queued_requests < 1:
+            raise ValueError(f"max_queued_requests must be at least 1, got {self.max_queued_requests}")
+        if not 0 <= self.drain_timeout_s <= MAX_TIMEOUT_S:
+            raise ValueError(f"drain_timeout must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")
