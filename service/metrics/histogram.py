@@ -24,19 +24,20 @@ SEQUENCES_PER_REQUEST = (1.0, 2.0, 5.0, 10.0, 20.0)
 class Histogram:
     """Counts values by the first of ``bounds`` that is not below them. Owned by one thread."""
 
-    __slots__ = ("_bounds", "_counts", "sum")
+    __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.sum = 0.0
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """By bucket; the last is of what is above all bounds."""
 
     def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     def buckets(self, highest: float = float("inf")) -> list[tuple[str, float]]:
         """Each bound up to ``highest``, and +Inf, as text, with the number of values that are not above it."""
-        totals = [*accumulate(self._counts)]
-        shown = [(str(bound), float(n)) for bound, n in zip(self._bounds, totals, strict=False) if bound <= highest]
+        totals = [*accumulate(self.counts)]
+        shown = [(str(bound), float(n)) for bound, n in zip(self.bounds, totals, strict=False) if bound <= highest]
         return [*shown, ("+Inf", float(totals[-1]))]

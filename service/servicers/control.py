@@ -20,6 +20,7 @@ from service.engine import Engine
 from service.engine_control import EngineControl
 from service.errors import InvalidRequest, shown
 from service.gate import Backend, Gate
+from service.metrics.histogram import Histogram
 from service.servicers.edge import not_built
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceServicer
@@ -210,6 +211,7 @@ class ControlServicer(ControlServiceServicer):
 def _load(backend: Backend) -> pb.Load:
     ranks = [_rank_load(backend, engine) for engine in backend.engine.engines.all]
     stats = [engine.stats for engine in backend.engine.engines.all]
+    totals = [backend.engine.requests.totals[rank.rank] for rank in ranks]
     num_blocks_used = sum(rank.kv_cache_usage * rank.num_kv_blocks for rank in ranks)
     return pb.Load(
         num_running=sum(rank.num_running for rank in ranks),
@@ -221,11 +223,22 @@ def _load(backend: Backend) -> pb.Load:
         num_prefix_cache_queries=sum(of_rank.num_prefix_cache_queries for of_rank in stats),
         num_prefix_cache_hits=sum(of_rank.num_prefix_cache_hits for of_rank in stats),
         ranks=ranks,
+        num_prompt_tokens=sum(rank.num_prompt_tokens for rank in ranks),
+        num_output_tokens=sum(rank.num_output_tokens for rank in ranks),
+        time_to_first_token=_latency([of_rank.time_to_first_token_s for of_rank in totals]),
+        inter_token_latency=_latency([of_rank.inter_token_latency_s for of_rank in totals]),
     )
 
 
+def _latency(histograms: Sequence[Histogram]) -> pb.Latency:
+    """Of all cores together; their bounds are the same."""
+    counts = [sum(of_bucket) for of_bucket in zip(*(histogram.counts for histogram in histograms), strict=True)]
+    total_s = sum(histogram.sum for histogram in histograms)
+    return pb.Latency(bounds_s=histograms[0].bounds, counts=counts, sum_s=total_s)
+
+
 def _rank_load(backend: Backend, engine: Engine) -> pb.RankLoad:
-    scheduler = engine.stats.scheduler
+    scheduler, totals = engine.stats.scheduler, backend.engine.requests.totals[engine.rank]
     return pb.RankLoad(
         rank=engine.rank,
         num_running=scheduler.num_running_reqs,
@@ -234,6 +247,8 @@ def _rank_load(backend: Backend, engine: Engine) -> pb.RankLoad:
         kv_cache_usage=scheduler.kv_cache_usage,
         num_kv_blocks=engine.response.num_gpu_blocks if engine.response else 0,
         is_answering=engine.answers,
+        num_prompt_tokens=totals.num_prompt_tokens,
+        num_output_tokens=totals.num_generation_tokens,
     )
 
 

@@ -67,6 +67,10 @@ async def test_load(control: ControlServiceStub, inference: InferenceServiceStub
     (rank,) = load.ranks
     assert (rank.rank, rank.num_running, rank.num_waiting, rank.num_sequences) == (0, 1, 2, 1)
     assert (rank.kv_cache_usage, rank.num_kv_blocks, rank.is_answering) == (0.5, 101, True)
+    assert (rank.num_output_tokens, load.num_output_tokens) == (2, 2)
+    assert sum(load.time_to_first_token.counts) == sum(load.inter_token_latency.counts) == 1
+    assert len(load.time_to_first_token.counts) == len(load.time_to_first_token.bounds_s) + 1
+    assert load.time_to_first_token.sum_s > 0
     stream.cancel()
 
 

@@ -273,6 +273,10 @@ class Load(_message.Message):
     NUM_PREFIX_CACHE_QUERIES_FIELD_NUMBER: _builtins.int
     NUM_PREFIX_CACHE_HITS_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    TIME_TO_FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    INTER_TOKEN_LATENCY_FIELD_NUMBER: _builtins.int
     num_running: _builtins.int
     """Requests that take part in steps."""
     num_waiting: _builtins.int
@@ -289,9 +293,21 @@ class Load(_message.Message):
     """Prompt tokens looked up in the prefix cache, since the start."""
     num_prefix_cache_hits: _builtins.int
     """Of them, how many were found."""
+    num_prompt_tokens: _builtins.int
+    """Prompt tokens of requests whose first token has come, since the start; cached ones included."""
+    num_output_tokens: _builtins.int
+    """Tokens generated, since the start."""
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankLoad]:
         """One entry for each core, by rank; never empty."""
+
+    @_builtins.property
+    def time_to_first_token(self) -> Global___Latency:
+        """From the arrival of a request to its first token, since the start."""
+
+    @_builtins.property
+    def inter_token_latency(self) -> Global___Latency:
+        """From one token of a request to the next, since the start."""
 
     def __init__(
         self,
@@ -305,14 +321,52 @@ class Load(_message.Message):
         num_prefix_cache_queries: _builtins.int = ...,
         num_prefix_cache_hits: _builtins.int = ...,
         ranks: _abc.Iterable[Global___RankLoad] | None = ...,
+        num_prompt_tokens: _builtins.int = ...,
+        num_output_tokens: _builtins.int = ...,
+        time_to_first_token: Global___Latency | None = ...,
+        inter_token_latency: Global___Latency | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["inter_token_latency", b"inter_token_latency", "time_to_first_token", b"time_to_first_token"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_preemptions", b"num_preemptions", "num_prefix_cache_hits", b"num_prefix_cache_hits", "num_prefix_cache_queries", b"num_prefix_cache_queries", "num_requests", b"num_requests", "num_running", b"num_running", "num_waiting", b"num_waiting", "ranks", b"ranks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inter_token_latency", b"inter_token_latency", "kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_output_tokens", b"num_output_tokens", "num_preemptions", b"num_preemptions", "num_prefix_cache_hits", b"num_prefix_cache_hits", "num_prefix_cache_queries", b"num_prefix_cache_queries", "num_prompt_tokens", b"num_prompt_tokens", "num_requests", b"num_requests", "num_running", b"num_running", "num_waiting", b"num_waiting", "ranks", b"ranks", "time_to_first_token", b"time_to_first_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Load: _TypeAlias = Load  # noqa: Y015
+
+@_typing.final
+class Latency(_message.Message):
+    """How long something took, counted since the start: the difference of two of them is that of the time between."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOUNDS_S_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    SUM_S_FIELD_NUMBER: _builtins.int
+    sum_s: _builtins.float
+    """All values added up, in seconds."""
+    @_builtins.property
+    def bounds_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Upper bounds of the buckets, in seconds, rising; the last bucket, which has none, is not among them."""
+
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How many values each bucket holds, the last one included: one more than there are bounds."""
+
+    def __init__(
+        self,
+        *,
+        bounds_s: _abc.Iterable[_builtins.float] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        sum_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds_s", b"bounds_s", "counts", b"counts", "sum_s", b"sum_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Latency: _TypeAlias = Latency  # noqa: Y015
 
 @_typing.final
 class RankLoad(_message.Message):
@@ -327,6 +381,8 @@ class RankLoad(_message.Message):
     KV_CACHE_USAGE_FIELD_NUMBER: _builtins.int
     NUM_KV_BLOCKS_FIELD_NUMBER: _builtins.int
     IS_ANSWERING_FIELD_NUMBER: _builtins.int
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Its rank, as in `data_parallel_rank` of a request. 0 is the first."""
     num_running: _builtins.int
@@ -341,6 +397,10 @@ class RankLoad(_message.Message):
     """Its KV blocks."""
     is_answering: _builtins.bool
     """Whether it takes requests: false when it is lost, or says nothing for the server's --core-ping-timeout."""
+    num_prompt_tokens: _builtins.int
+    """Prompt tokens of requests whose first token has come, since the start; cached ones included."""
+    num_output_tokens: _builtins.int
+    """Tokens that it has generated, since the start."""
     def __init__(
         self,
         *,
@@ -351,10 +411,12 @@ class RankLoad(_message.Message):
         kv_cache_usage: _builtins.float = ...,
         num_kv_blocks: _builtins.int = ...,
         is_answering: _builtins.bool = ...,
+        num_prompt_tokens: _builtins.int = ...,
+        num_output_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_answering", b"is_answering", "kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_running", b"num_running", "num_sequences", b"num_sequences", "num_waiting", b"num_waiting", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_answering", b"is_answering", "kv_cache_usage", b"kv_cache_usage", "num_kv_blocks", b"num_kv_blocks", "num_output_tokens", b"num_output_tokens", "num_prompt_tokens", b"num_prompt_tokens", "num_running", b"num_running", "num_sequences", b"num_sequences", "num_waiting", b"num_waiting", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
