@@ -20,6 +20,7 @@ _COMMANDS = {
     "generate": LazyCommand("sluicegate_client.cli:generate", "Continue a prompt, streaming to the terminal."),
     "chat": LazyCommand("sluicegate_client.cli:chat", "Talk to the model."),
     "lora": LazyCommand("sluicegate_client.lora_cli:lora", "Load and unload the LoRA adapters of a running server."),
+    "top": LazyCommand("sluicegate_client.top.cli:top", "Watch a running server, live."),
     "bench": LazyCommand("bench.cli:bench", "Put load on a server and report its speed."),
 }
 

@@ -1,5 +1,6 @@
-"""A ControlService of adapters alone."""
+"""A ControlService of adapters and of a load that grows."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -27,3 +28,19 @@ class FakeControlService(ControlServiceServicer):
 
     def ListLoras(self, request: pb.ListLorasRequest, context: Any) -> pb.ListLorasResponse:
         return pb.ListLorasResponse(loras=[pb.Lora(name=name, path=path) for name, path in self.paths.items()])
+
+    def GetServerInfo(self, request: pb.GetServerInfoRequest, context: Any) -> pb.GetServerInfoResponse:
+        return pb.GetServerInfoResponse(model="words", grpc_addresses=["127.0.0.1:1"])
+
+    def WatchLoad(self, request: pb.WatchLoadRequest, context: Any) -> Iterator[pb.WatchLoadResponse]:
+        """Three loads, at once: each with a hundred tokens more."""
+        for num_looks in range(1, 4):
+            yield pb.WatchLoadResponse(load=a_load(100 * num_looks))
+
+
+def a_load(num_output_tokens: int, **changes: Any) -> pb.Load:
+    """Of one core, with as many first tokens of 5 to 10 ms as a hundredth of its tokens."""
+    latency = pb.Latency(bounds_s=[0.005, 0.01], counts=[0, num_output_tokens // 100, 0])
+    rank = pb.RankLoad(num_running=2, is_answering=True, num_output_tokens=num_output_tokens)
+    fields = {"num_running": 2, "num_output_tokens": num_output_tokens, "ranks": [rank], "kv_cache_usage": 0.25}
+    return pb.Load(**{**fields, "time_to_first_token": latency, "inter_token_latency": latency, **changes})

@@ -1,8 +1,10 @@
 """What operators do, at a server's admin address; ``async_admin`` is its twin for asyncio."""
 
+from collections.abc import Iterator
 from typing import Self
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
@@ -50,6 +52,19 @@ class AdminClient:
         with readable_errors(self._address):
             response = self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout)
         return {lora.name: lora.path for lora in response.loras}
+
+    def server_info(self, *, timeout: float | None = None) -> pb.GetServerInfoResponse:
+        """What is served, and how."""
+        with readable_errors(self._address):
+            return self._stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=timeout)
+
+    def watch_load(self, interval_s: float = 1.0) -> Iterator[pb.Load]:
+        """How busy the server is, now and every ``interval_s`` seconds, in [0.1, 3600], until it stops."""
+        interval = Duration()
+        interval.FromMilliseconds(round(interval_s * 1000))
+        with readable_errors(self._address):
+            for response in self._stub.WatchLoad(pb.WatchLoadRequest(interval=interval)):
+                yield response.load
 
     def close(self) -> None:
         """Cancels what still runs."""

@@ -1,8 +1,10 @@
 """What operators do, for asyncio; ``admin`` is its twin for plain Python."""
 
+from collections.abc import AsyncIterator
 from typing import Self
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
@@ -48,6 +50,19 @@ class AsyncAdminClient:
         with readable_errors(self._address):
             response = await self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout)
         return {lora.name: lora.path for lora in response.loras}
+
+    async def server_info(self, *, timeout: float | None = None) -> pb.GetServerInfoResponse:
+        """As ``AdminClient.server_info``."""
+        with readable_errors(self._address):
+            return await self._stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=timeout)
+
+    async def watch_load(self, interval_s: float = 1.0) -> AsyncIterator[pb.Load]:
+        """As ``AdminClient.watch_load``."""
+        interval = Duration()
+        interval.FromMilliseconds(round(interval_s * 1000))
+        with readable_errors(self._address):
+            async for response in self._stub.WatchLoad(pb.WatchLoadRequest(interval=interval)):
+                yield response.load
 
     async def close(self) -> None:
         """Cancels what still runs."""

@@ -1,0 +1,1 @@
+"""The command `sluicegate top`: a running server, live."""
