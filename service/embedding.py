@@ -24,6 +24,7 @@ class EmbeddingRequest:
     is_normalized: bool = True
     num_sequences: int = 1
     num_embeds_bytes: int = 0
+    fills_kv_cache: bool = False
 
     @property
     def num_prompt_tokens(self) -> int:

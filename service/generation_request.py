@@ -64,6 +64,11 @@ class GenerationRequest:
         """What the core gets of rows, for all sequences."""
         return 0 if self.prompt_embeds is None else self.sampling_params.n * self.prompt_embeds.array.nbytes
 
+    @property
+    def fills_kv_cache(self) -> bool:
+        """It stays there until the last sequence has ended."""
+        return True
+
     def sequence_params(self, index: int) -> SamplingParams:
         """What the core gets for the ``index``-th of the ``n`` sequences: one sequence, and a seed of its own."""
         params = self.sampling_params

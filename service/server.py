@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from service.adapters import AdapterError, Adapters
+from service.admission import Admission, AdmissionLimits
 from service.config import GatewayConfig
 from service.core_process import CoreLoadError
 from service.engine import max_cached_tokens
@@ -29,7 +30,7 @@ from service.engine_client import EngineClient
 from service.engine_sockets import EngineAddressError
 from service.engines import Engines
 from service.gate import Backend, Closed, Gate
-from service.generator import Generator, GeneratorLimits
+from service.generator import Generator
 from service.listener import Listener, ListenError
 from service.metrics.endpoint import MetricsEndpoint
 from service.metrics.exposition import Exposition
@@ -223,12 +224,13 @@ class GatewayServer:
         text, engine_info = await _together(asyncio.to_thread(ModelText.load, self._config.model), supervisor.load())
         model = text.served_by(engine_info, self._config.max_model_len, self._config.limits.max_logprobs)
         smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
-        limits = GeneratorLimits(self._config.limits.max_queued_requests, smallest)
+        given = self._config.limits
+        limits = AdmissionLimits(given.max_queued_requests, smallest, given.max_queued_tokens)
         client = EngineClient(engines, supervisor.waves)
         adapters = Adapters(client, model.name)
         await adapters.load_all(self._config.lora_modules)
         named = replace(model, adapters=adapters.by_name)
-        return Backend(named, client, engine_info, Generator(client, model.tokenizer, limits), adapters)
+        return Backend(named, client, engine_info, Generator(client, model.tokenizer, Admission(limits)), adapters)
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

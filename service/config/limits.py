@@ -12,6 +12,8 @@ class LimitsConfig:
 
     max_queued_requests: int = 2048
     """Sequences at once, running and waiting together; a request counts ``n``."""
+    max_queued_tokens: int = 16 * 2**20
+    """Prompt tokens of all sequences at once; a request counts its prompt ``n`` times."""
     drain_timeout_s: float = 30.0
     max_logprobs: int = MAX_LOGPROBS
     """Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary."""
@@ -21,5 +23,7 @@ class LimitsConfig:
             raise ValueError(f"max_logprobs must be -1 (all) or at least 0, got {self.max_logprobs}")
         if self.max_queued_requests < 1:
             raise ValueError(f"max_queued_requests must be at least 1, got {self.max_queued_requests}")
+        if self.max_queued_tokens < 1:
+            raise ValueError(f"max_queued_tokens must be at least 1, got {self.max_queued_tokens}")
         if not 0 <= self.drain_timeout_s <= MAX_TIMEOUT_S:
             raise ValueError(f"drain_timeout must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")

@@ -1,23 +1,13 @@
 """The requests that run, as a drain sees them."""
 
 import asyncio
-from pathlib import Path
-
-import numpy as np
-import pytest
 
 from core.wire.messages import FinishReason
 from core.wire.sampling_params import SamplingParams
-from core.wire.tensor import Tensor
-from service.engine_client import EngineClient
-from service.engines import Engines
-from service.errors import QueueFull, ResourceExhausted
 from service.events import Event, Finished
 from service.generation_request import GenerationRequest
-from service.generator import Generator, GeneratorLimits
-from service.models import ModelFiles
+from service.generator import Generator
 from service.server import GatewayServer
-from service.tokenizer import Tokenizer
 from tests.service.fake_core import FakeCore
 
 A_REQUEST = GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=5))
@@ -55,32 +45,3 @@ async def test_not_idle_while_one_runs(gateway: GatewayServer, core: FakeCore) -
         await core.receive_add()
         assert not idle.done()
     await idle
-
-
-def rows_request(request_id: str, num_tokens: int, n: int = 1) -> GenerationRequest:
-    """Eight bytes a token."""
-    rows = Tensor(np.zeros((num_tokens, 2), np.float32))
-    return GenerationRequest(request_id, [], SamplingParams(n=n), prompt_embeds=rows)
-
-
-async def test_embeddings_of_live_requests_are_bounded(byte_model: ModelFiles, tmp_path: Path) -> None:
-    """Together, each sequence counting; one that could never fit is told so; who sends tokens does not notice."""
-    engines = Engines(f"ipc://{tmp_path}/in", f"ipc://{tmp_path}/out")
-    tokenizer = Tokenizer.load(byte_model.tokenizer_folder)
-    generator = Generator(EngineClient(engines), tokenizer, GeneratorLimits(8, 100, max_embeds_bytes=80))
-    async with FakeCore() as core:
-        core.connect(engines.addresses)
-        await asyncio.wait_for(engines.ready, 10)
-        with (
-            pytest.raises(ResourceExhausted, match="the request alone has 96"),
-            generator.start(rows_request("large", 4, n=3)),
-        ):
-            pass
-        with generator.start(rows_request("live", 6)):
-            with pytest.raises(QueueFull, match="hold 48, the request has 40"), generator.start(rows_request("r", 5)):
-                pass
-            with generator.start(rows_request("fits", 4)), generator.start(A_REQUEST):
-                assert generator.num_requests == 3
-        with generator.start(rows_request("again", 10)):
-            assert generator.num_requests == 1
-    engines.close()

@@ -13,6 +13,12 @@ _OPTIONS = [
         help="Most sequences at once, running and waiting together.",
     ),
     click.option(
+        "--max-queued-tokens",
+        type=click.IntRange(min=1),
+        default=16_777_216,
+        help="Most prompt tokens of all these sequences together.",
+    ),
+    click.option(
         "--max-logprobs",
         type=click.IntRange(min=-1),
         default=20,
@@ -28,8 +34,8 @@ _OPTIONS = [
 ]
 
 
-def _read(max_queued_requests: int, max_logprobs: int, drain_timeout: float) -> LimitsConfig:
-    return LimitsConfig(max_queued_requests, drain_timeout, max_logprobs)
+def _read(max_queued_requests: int, max_queued_tokens: int, max_logprobs: int, drain_timeout: float) -> LimitsConfig:
+    return LimitsConfig(max_queued_requests, max_queued_tokens, drain_timeout, max_logprobs)
 
 
 LIMITS = OptionGroup("limits", "Limits", _OPTIONS, _read)

@@ -1,0 +1,121 @@
+"""What is taken on: how much may be live at once, and what is told to those for whom there is no room."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from service.budget import Budget
+from service.errors import QueueFull, ResourceExhausted
+from service.prompt_embeds import MAX_EMBEDS_BYTES
+
+
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """``max_sequences``: live at once. ``max_cached_tokens``: what the KV cache holds for one request alone.
+
+    ``max_prompt_tokens``, ``max_embeds_bytes``: of the prompts, and of the prompt_embeds, of all live sequences
+    together; each of the ``n`` sequences of a request counts, as the core gets the prompt of each.
+    """
+
+    max_sequences: int
+    max_cached_tokens: int
+    max_prompt_tokens: int
+    max_embeds_bytes: int = MAX_EMBEDS_BYTES
+
+
+class Load(Protocol):
+    """What a request weighs."""
+
+    @property
+    def num_sequences(self) -> int: ...
+
+    @property
+    def num_prompt_tokens(self) -> int: ...
+
+    @property
+    def num_embeds_bytes(self) -> int: ...
+
+    @property
+    def fills_kv_cache(self) -> bool:
+        """Whether its prompt must fit into the KV cache."""
+
+
+class Admission:
+    """Counts what is live, between ``admit`` and ``release``. Owned by the event loop."""
+
+    def __init__(self, limits: AdmissionLimits) -> None:
+        self._max_cached_tokens = limits.max_cached_tokens
+        self._sequences = Budget(limits.max_sequences)
+        self._prompt_tokens = Budget(limits.max_prompt_tokens)
+        self._embeds_bytes = Budget(limits.max_embeds_bytes)
+
+    def __repr__(self) -> str:
+        return f"Admission({self.num_sequences} sequences, {self.num_prompt_tokens} prompt tokens)"
+
+    @property
+    def num_sequences(self) -> int:
+        """That are live."""
+        return self._sequences.held
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Of all live sequences."""
+        return self._prompt_tokens.held
+
+    def check_room(self, num_sequences: int) -> None:
+        """Raises QueueFull unless so many more may be live."""
+        budget = self._sequences
+        if not budget.has_room(num_sequences):
+            bound = f"{budget.held} of at most {budget.limit} sequences are live"
+            raise QueueFull(
+                f"{bound}, the request asks for {num_sequences}", retry_after_s=budget.refuse(num_sequences)
+            )
+
+    def admit(self, load: Load) -> None:
+        """Count ``load`` until its ``release``.
+
+        Raises ResourceExhausted for what could never be taken on, and QueueFull for what can be when others have ended.
+        """
+        self._check_size(load)
+        self.check_room(load.num_sequences)
+        self._check_prompt_tokens(_all_prompt_tokens(load))
+        self._check_embeds(load.num_embeds_bytes)
+        self._sequences.take(load.num_sequences)
+        self._prompt_tokens.take(_all_prompt_tokens(load))
+        self._embeds_bytes.take(load.num_embeds_bytes)
+
+    def release(self, load: Load) -> None:
+        """It has ended."""
+        self._sequences.give_back(load.num_sequences)
+        self._prompt_tokens.give_back(_all_prompt_tokens(load))
+        self._embeds_bytes.give_back(load.num_embeds_bytes)
+
+    def _check_size(self, load: Load) -> None:
+        num_prompt_tokens, n = load.num_prompt_tokens, load.num_sequences
+        if load.fills_kv_cache and num_prompt_tokens > self._max_cached_tokens:
+            bound = f"the KV cache holds {self._max_cached_tokens} tokens"
+            raise ResourceExhausted(f"{bound}, the prompt has {num_prompt_tokens}", reason="PROMPT_EXCEEDS_KV_CACHE")
+        if n > self._sequences.limit:
+            bound = f"at most {self._sequences.limit} sequences may be live at once"
+            raise ResourceExhausted(f"{bound}, the request asks for {n}", reason="TOO_MANY_SEQUENCES")
+
+    def _check_prompt_tokens(self, num_tokens: int) -> None:
+        budget = self._prompt_tokens
+        bound = f"prompts of live sequences may have {budget.limit} tokens together"
+        if num_tokens > budget.limit:
+            raise ResourceExhausted(f"{bound}, those of the request alone have {num_tokens}", reason="TOO_MANY_TOKENS")
+        if not budget.has_room(num_tokens):
+            text = f"{bound} and have {budget.held}, those of the request have {num_tokens}"
+            raise QueueFull(text, retry_after_s=budget.refuse(num_tokens))
+
+    def _check_embeds(self, num_bytes: int) -> None:
+        budget = self._embeds_bytes
+        bound = f"live sequences may hold {budget.limit} bytes of prompt_embeds together"
+        if num_bytes > budget.limit:
+            raise ResourceExhausted(f"{bound}, the request alone has {num_bytes}", reason="TOO_MANY_EMBEDS")
+        if not budget.has_room(num_bytes):
+            text = f"{bound} and hold {budget.held}, the request has {num_bytes}"
+            raise QueueFull(text, retry_after_s=budget.refuse(num_bytes))
+
+
+def _all_prompt_tokens(load: Load) -> int:
+    return load.num_sequences * load.num_prompt_tokens

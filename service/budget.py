@@ -1,0 +1,103 @@
+"""So much of one thing may be held at once; whoever is refused is told when there will be room."""
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+_DRAIN_WINDOW_S = 30
+_CROWD_WINDOW_S = 10
+_WHEN_NOTHING_ENDS_S = 5.0
+"""Nothing is known then: neither so short that the refused cost more than the served, nor so long that room is idle."""
+_RETRY_BOUNDS_S = (0.1, 60.0)
+
+
+class Budget:
+    """``held`` of at most ``limit``. Owned by the event loop."""
+
+    def __init__(
+        self,
+        limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.limit = limit
+        self.held = 0
+        self._clock, self._chance = clock, chance
+        self._busy_since = clock()
+        self._given_back = RecentSum(_DRAIN_WINDOW_S, clock)
+        self._refused = RecentSum(_CROWD_WINDOW_S, clock)
+
+    def __repr__(self) -> str:
+        return f"Budget({self.held} of {self.limit})"
+
+    def has_room(self, amount: int) -> bool:
+        """Nothing always fits."""
+        return amount == 0 or self.held + amount <= self.limit
+
+    def take(self, amount: int) -> None:
+        """Hold so much more. Not checked: ask ``has_room`` first."""
+        if not self.held:
+            self._busy_since = self._clock()
+            self._given_back.clear()
+        self.held += amount
+
+    def give_back(self, amount: int) -> None:
+        """Hold so much less."""
+        self.held -= amount
+        if amount:
+            self._given_back.add(amount)
+
+    @property
+    def drain_per_s(self) -> float:
+        """What was given back per second of late, idle time not counted; 0 if nothing was."""
+        busy_s = self._clock() - self._busy_since
+        return self._given_back.total() / min(max(busy_s, 1.0), _DRAIN_WINDOW_S)
+
+    def refuse(self, amount: int) -> float:
+        """``amount`` is turned away: in how many seconds it should come again.
+
+        When what is too much now will have been given back, and some time more, by chance: those who were refused
+        of late come again one after another, as fast as there will be room for them, and not all at once.
+        """
+        self._refused.add(amount)
+        rate = self.drain_per_s
+        if not rate:
+            return _WHEN_NOTHING_ENDS_S * (1 + self._chance())
+        excess = max(self.held + amount - self.limit, 0)
+        delay_s = (excess + self._chance() * self._refused.total()) / rate
+        low, high = _RETRY_BOUNDS_S
+        return min(max(delay_s, low * (1 + self._chance())), high)
+
+
+class RecentSum:
+    """Of what was added in the last ``window_s`` seconds, to the second."""
+
+    def __init__(self, window_s: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._seconds: deque[list[int]] = deque()
+        """Each with what was added in it."""
+
+    def add(self, amount: int) -> None:
+        """At this moment."""
+        second = int(self._clock())
+        if self._seconds and self._seconds[-1][0] == second:
+            self._seconds[-1][1] += amount
+        else:
+            self._seconds.append([second, amount])
+            self._forget_old()
+
+    def total(self) -> int:
+        """What was added of late."""
+        self._forget_old()
+        return sum(amount for _, amount in self._seconds)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._seconds.clear()
+
+    def _forget_old(self) -> None:
+        oldest = int(self._clock()) - self._window_s
+        while self._seconds and self._seconds[0][0] <= oldest:
+            self._seconds.popleft()
