@@ -36,6 +36,7 @@ class PassResult:
     """What one pass measured. ``gateway_cpu_s`` and ``lateness_ms`` are None where they were not asked for."""
 
     name: str
+    records: Sequence[RequestRecord]
     summary: Summary
     gateway_cpu_s: float | None
     lateness_ms: Distribution | None
@@ -73,6 +74,7 @@ class Benchmark:
         records = await self._send_all(send, requests)
         return PassResult(
             name=name,
+            records=records,
             summary=summarize(records),
             gateway_cpu_s=cpu.used_s() if cpu else None,
             lateness_ms=_lateness_ms(records, self._target.pace) if self._target.pace else None,

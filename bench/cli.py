@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from bench.benchmark import Benchmark, PassResult, Target
+from bench.page import PlotsMissingError, check_plots, write_report
 from bench.report import as_json, as_table, title
 from bench.workload import WORKLOADS, Workload
 from sluicegate_client import SluicegateError
@@ -41,6 +42,12 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there too."
 )
 @click.option(
+    "--report",
+    "report_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write a page with figures and plots into this folder: index.html, run.json, PNGs.",
+)
+@click.option(
     "--address",
     default=DEFAULT_ADDRESS,
     show_default=True,
@@ -55,6 +62,7 @@ def bench(
     gateway_pid: int | None,
     pace: float | None,
     json_path: Path | None,
+    report_folder: Path | None,
     **changes: Any,
 ) -> None:
     """Put load on a server and report its speed: TTFT, time between tokens (ITL), tokens/s.
@@ -63,15 +71,31 @@ def bench(
     Exit code 1 when any request failed.
     """
     load = _changed(WORKLOADS[workload], changes)
+    _check_files(json_path, report_folder)
     passes = _run(load, Target(address, timeout, gateway_pid, pace))
     console = Console()
     for each in passes:
         console.print(title(load, each.name), soft_wrap=True)
         console.print(as_table(each), "")
+    figures = as_json(load, address, passes)
     if json_path is not None:
-        json_path.write_text(json.dumps(as_json(load, address, passes), indent=2) + "\n")
+        json_path.write_text(json.dumps(figures, indent=2) + "\n")
+    if report_folder is not None:
+        console.print(f"Report: {write_report(report_folder, load, figures, passes)}", soft_wrap=True)
     if any(each.summary.errors for each in passes):
         raise click.ClickException("requests failed")
+
+
+def _check_files(json_path: Path | None, report_folder: Path | None) -> None:
+    """Now, not when a long run has ended."""
+    try:
+        if json_path is not None:
+            json_path.touch()
+        if report_folder is not None:
+            check_plots()
+            report_folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, PlotsMissingError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _changed(workload: Workload, changes: dict[str, Any]) -> Workload:

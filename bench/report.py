@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -23,8 +23,14 @@ def as_json(workload: Workload, address: str, passes: Sequence[PassResult]) -> d
         "machine": {"cpus": os.cpu_count(), "platform": platform.platform(), "processor": platform.processor()},
         "address": address,
         "workload": asdict(workload),
-        "passes": [asdict(each) for each in passes],
+        "passes": [_figures(each) for each in passes],
     }
+
+
+def _figures(result: PassResult) -> dict[str, Any]:
+    figures = asdict(replace(result, records=()))
+    del figures["records"]
+    return figures
 
 
 def as_table(result: PassResult) -> Table:
@@ -32,12 +38,18 @@ def as_table(result: PassResult) -> Table:
     table = Table("", "median", "p90", "p99")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, values in _distributions(result):
-        table.add_row(name, *map(_number, (values.median, values.p90, values.p99)))
+    for name, *figures in distribution_rows(result):
+        table.add_row(name, *figures)
     table.add_section()
-    for name, value in _totals(result):
+    for name, value in totals(result):
         table.add_row(name, value)
     return table
+
+
+def distribution_rows(result: PassResult) -> Iterator[tuple[str, str, str, str]]:
+    """Name, median, p90 and p99, as texts."""
+    for name, values in _distributions(result):
+        yield name, _number(values.median), _number(values.p90), _number(values.p99)
 
 
 def _number(value: float) -> str:
@@ -62,7 +74,8 @@ def _distributions(result: PassResult) -> Iterator[tuple[str, Distribution]]:
         yield "behind the pace, ms", result.lateness_ms
 
 
-def _totals(result: PassResult) -> Iterator[tuple[str, str]]:
+def totals(result: PassResult) -> Iterator[tuple[str, str]]:
+    """Name and value of what there is one of, as texts."""
     summary = result.summary
     yield "output tokens/s in all", f"{summary.output_tokens_per_s:,.1f}"
     yield "duration, s", f"{summary.duration_s:,.2f}"
