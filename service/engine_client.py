@@ -141,7 +141,8 @@ class EngineClient:
         """Call ``method`` on one core. Raises as ``call_utility``."""
         engine = _answering(self.engines.all[rank])
         with self._utility_calls.one(rank) as (call_id, answer):
-            self.engines.send(engine, RequestType.UTILITY, UtilityCall(0, call_id, method, list(args)))
+            call = UtilityCall(self.engines.client_index, call_id, method, list(args))
+            self.engines.send(engine, RequestType.UTILITY, call)
             return await answer
 
     def take(self, outputs: EngineCoreOutputs, broken_ids: list[str]) -> None:
@@ -190,6 +191,7 @@ class EngineClient:
         return self._balancer
 
     def _send_request(self, engine: Engine, request: EngineCoreRequest) -> None:
+        request.client_index = self.engines.client_index
         if self._waves is not None:
             request.current_wave = self._waves.wave
         self.engines.send(engine, RequestType.ADD, self._shaped(request))

@@ -38,7 +38,7 @@ _LAST_WORDS_TIMEOUT_S = 1.0
 """For the connection of a core that is gone to end. What the core has sent comes before that."""
 _EXIT_NOTICE_S = 0.1
 """After a hang-up: the end of a process of ours is on its way too, and says more."""
-_QUESTION = UtilityCall(0, 0, "is_scheduler_paused", [])
+_QUESTION = "is_scheduler_paused"
 """Every core has the answer at hand; that it does not know the question would be an answer too. Nobody waits for it."""
 
 
@@ -61,12 +61,19 @@ class Engines:
     """
 
     def __init__(
-        self, input_address: str, output_address: str, num_engines: int = 1, heartbeat_timeout_s: float = 10.0
+        self,
+        input_address: str,
+        output_address: str,
+        num_engines: int = 1,
+        heartbeat_timeout_s: float = 10.0,
+        client_index: int = 0,
     ) -> None:
         """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails.
 
         A core that tcp leads to is lost when its host has been silent for ``heartbeat_timeout_s``.
+        ``client_index``: which of the addresses in INIT these are, where a core finds several.
         """
+        self.client_index = client_index
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
         self.lost: asyncio.Future[str] = self._loop.create_future()
@@ -242,7 +249,7 @@ class Engines:
 
     def _ask(self, engine: Engine) -> None:
         with suppress(Unavailable):
-            self.send(engine, RequestType.UTILITY, _QUESTION)
+            self.send(engine, RequestType.UTILITY, UtilityCall(self.client_index, 0, _QUESTION, []))
 
     def _note_silence(self, engine: Engine) -> None:
         logger.error("the engine core of rank %d does not answer", engine.rank)

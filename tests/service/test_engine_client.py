@@ -48,6 +48,24 @@ async def core(client: EngineClient) -> AsyncIterator[FakeCore]:
         yield fake
 
 
+async def test_one_of_several_front_ends_says_which(tmp_path: Path) -> None:
+    """Requests, calls and the question whether a core is there bear the client index, by which cores answer."""
+    engines = Engines(f"ipc://{tmp_path}/in", f"ipc://{tmp_path}/out", client_index=2)
+    client = EngineClient(engines)
+    async with FakeCore() as core:
+        core.connect(engines.addresses)
+        await engines.ready
+        client.add([a_request("a")])
+        assert (await core.receive_add()).client_index == 2
+        call = asyncio.ensure_future(client.call_utility("is_sleeping"))
+        assert (await core.receive_call()).client_index == 2
+        for _ in range(2):
+            engines.beat()
+        assert (await core.receive_call()).client_index == 2
+        call.cancel()
+    engines.close()
+
+
 async def test_request_reaches_the_core_and_its_outputs_the_stream(client: EngineClient, core: FakeCore) -> None:
     """A request arrives unchanged at the core; its outputs come to its stream in order."""
     request = a_request("a")

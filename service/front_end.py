@@ -1,0 +1,100 @@
+"""One process's share of the gateway: calls come in, requests go to the cores.
+
+    clients ──▶ Listener ──▶ Gate ──▶ Generator ──▶ EngineClient ──▶ Engines ──▶ cores
+
+To the cores it is a front end: a pair of sockets of its own, and a ``client_index``. A gateway of one process has one.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from core.wire.messages import EngineReadyResponse
+from service.adapters import Adapters
+from service.admission import Admission, AdmissionLimits
+from service.config import GatewayConfig
+from service.engine import max_cached_tokens
+from service.engine_client import EngineClient
+from service.engines import Engines
+from service.gate import Backend, Gate
+from service.generator import Generator
+from service.listener import Listener
+from service.metrics.rpcs import RpcMetrics
+from service.served_model import ModelText
+from service.servicers.health import Health
+from service.servicers.inference import InferenceServicer
+from service.services import CONTROL, INFERENCE, add_public_services
+from service.text_threads import TextThreads
+from service.wave_client import WaveClient
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+STOP_GRACE_S = 2.0
+"""How long the last answers may take to leave."""
+_MIN_HEARTBEAT_TIMEOUT_S = 10.0
+"""Longer if a ping may take longer: a core on tcp that is stopped falls silent first, and is lost only later."""
+
+
+class Cores(Protocol):
+    """Who sees to it that there are cores."""
+
+    @property
+    def waves(self) -> WaveClient | None:
+        """Of cores that step in lockstep, once they are loaded."""
+
+    async def load(self) -> EngineReadyResponse:
+        """Return what the cores say of themselves together, once all are ready."""
+
+
+class FrontEnd:
+    """``resources`` are released by whoever owns them: those of this class are put there."""
+
+    def __init__(self, config: GatewayConfig, resources: AsyncExitStack) -> None:
+        self._config = config
+        self._resources = resources
+        self.health = Health([INFERENCE, CONTROL])
+        self.gate = Gate(self.health)
+        self.rpcs = RpcMetrics()
+        self.public = Listener(interceptors=[self.rpcs])
+
+    def open_engines(self, input_address: str, output_address: str, client_index: int = 0) -> Engines:
+        """Bind the sockets for the cores. Raises EngineAddressError."""
+        core = self._config.core
+        heartbeat_timeout_s = max(_MIN_HEARTBEAT_TIMEOUT_S, 2 * core.ping_timeout_s)
+        engines = Engines(input_address, output_address, core.data_parallel_size, heartbeat_timeout_s, client_index)
+        self._resources.callback(engines.close)
+        engines.on_silence = lambda are_silent: self.gate.set_answering(not are_silent)
+        return engines
+
+    async def listen(self) -> None:
+        """Serve what clients call. Raises ListenError."""
+        inference = InferenceServicer(self.gate, TextThreads(self._config.limits.max_queued_requests))
+        add_public_services(self.public.server, inference, self.health)
+        self._resources.push_async_callback(self.public.stop, STOP_GRACE_S)
+        for address in self._config.listen.grpc_addresses:
+            self.public.bind(address)
+        await self.public.server.start()
+
+    async def load(self, engines: Engines, cores: Cores) -> Backend:
+        """What is behind the gate. The tokenizer is read while the cores load; the first failure is raised as it is."""
+        text, engine_info = await _together(asyncio.to_thread(ModelText.load, self._config.model), cores.load())
+        model = text.served_by(engine_info, self._config.max_model_len, self._config.limits.max_logprobs)
+        smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
+        given = self._config.limits
+        limits = AdmissionLimits(given.max_queued_requests, smallest, given.max_queued_tokens)
+        client = EngineClient(engines, cores.waves)
+        adapters = Adapters(client, model.name)
+        named = replace(model, adapters=adapters.by_name)
+        return Backend(named, client, engine_info, Generator(client, model.tokenizer, Admission(limits)), adapters)
+
+
+async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:
+    """Both results. The first failure cancels the other and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(first), group.create_task(second)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return tasks[0].result(), tasks[1].result()
