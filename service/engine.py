@@ -1,5 +1,6 @@
 """One core as the gateway knows it: what it said of itself, what it is busy with, whether it is there."""
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -33,6 +34,8 @@ class Engine:
         self.lost_because: str | None = None
         self.stats = EngineStats()
         self.pulse = Pulse()
+        self.heard_at: float | None = None
+        """When its last message came, by the monotonic clock."""
         self.num_sent_since_stats = 0
         """Sequences that the last statistics do not know of yet."""
 
@@ -65,6 +68,7 @@ class Engine:
 
     def record(self, outputs: EngineCoreOutputs) -> None:
         """Take in the statistics of a message."""
+        self.heard_at = time.monotonic()
         self.stats.record(outputs)
         if outputs.scheduler_stats is not None:
             self.num_sent_since_stats = 0

@@ -25,7 +25,9 @@ from service.metrics.rpcs import RpcMetrics
 from service.served_model import ModelText
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
-from service.services import CONTROL, INFERENCE, add_public_services
+from service.servicers.vllm_engine.model_info import ModelCard
+from service.servicers.vllm_engine.servicer import VllmEngineServicer
+from service.services import CONTROL, INFERENCE, VLLM_ENGINE, add_public_services
 from service.text_threads import TextThreads
 from service.wave_client import WaveClient
 
@@ -54,7 +56,7 @@ class FrontEnd:
     def __init__(self, config: GatewayConfig, resources: AsyncExitStack) -> None:
         self._config = config
         self._resources = resources
-        self.health = Health([INFERENCE, CONTROL])
+        self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
         self.public = Listener(interceptors=[self.rpcs])
@@ -69,9 +71,12 @@ class FrontEnd:
         return engines
 
     async def listen(self) -> None:
-        """Serve what clients call. Raises ListenError."""
-        inference = InferenceServicer(self.gate, TextThreads(self._config.limits.max_queued_requests))
-        add_public_services(self.public.server, inference, self.health)
+        """Serve what clients call. Raises ListenError, and ModelError for a configuration that cannot be read."""
+        text_threads = TextThreads(self._config.limits.max_queued_requests)
+        inference = InferenceServicer(self.gate, text_threads)
+        card = ModelCard.read(self._config.model)
+        vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card)
+        add_public_services(self.public.server, inference, vllm_engine, self.health)
         self._resources.push_async_callback(self.public.stop, STOP_GRACE_S)
         for address in self._config.listen.grpc_addresses:
             self.public.bind(address)

@@ -73,6 +73,7 @@ class Generation:
                 prompt_embeds=request.prompt_embeds,
                 priority=request.priority,
                 external_req_id=request.request_id,
+                reasoning_ended=request.reasoning_ended,
             )
             for core_id, child in self._children.items()
         ]

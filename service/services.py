@@ -3,26 +3,33 @@
 import grpc
 from grpc_channelz.v1 import channelz
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from smg_grpc_proto.generated import vllm_engine_pb2
+from smg_grpc_proto.generated.vllm_engine_pb2_grpc import add_VllmEngineServicer_to_server
 
 from service.servicers.control import ControlServicer
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
 from service.servicers.reflection import add_reflection
+from service.servicers.vllm_engine.servicer import VllmEngineServicer
 from sluicegate.v1 import control_service_pb2, inference_service_pb2
 from sluicegate.v1.control_service_pb2_grpc import add_ControlServiceServicer_to_server
 from sluicegate.v1.inference_service_pb2_grpc import add_InferenceServiceServicer_to_server
 
 INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 CONTROL = control_service_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name
+VLLM_ENGINE = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
 _HEALTH = "grpc.health.v1.Health"
 _CHANNELZ = "grpc.channelz.v1.Channelz"
 
 
-def add_public_services(server: grpc.aio.Server, inference: InferenceServicer, health: Health) -> None:
+def add_public_services(
+    server: grpc.aio.Server, inference: InferenceServicer, vllm_engine: VllmEngineServicer, health: Health
+) -> None:
     """What clients call."""
     add_InferenceServiceServicer_to_server(inference, server)
+    add_VllmEngineServicer_to_server(vllm_engine, server)  # type: ignore[no-untyped-call]
     add_HealthServicer_to_server(health, server)
-    add_reflection(server, [INFERENCE, _HEALTH])
+    add_reflection(server, [INFERENCE, VLLM_ENGINE, _HEALTH])
 
 
 def add_admin_services(server: grpc.aio.Server, control: ControlServicer, health: Health) -> None:

@@ -10,6 +10,7 @@ from service.metrics.histogram import (
     TOKENS_PER_STEP,
     Histogram,
 )
+from service.metrics.recent_work import RecentWork
 
 
 class RequestTotals:
@@ -23,6 +24,7 @@ class RequestTotals:
         self.num_external_cached_tokens = 0
         self.num_generation_tokens = 0
         self.num_corrupted = 0
+        self.recent = RecentWork()
         self.num_finished = dict.fromkeys(FinishReason, 0)
         self.tokens_per_step = Histogram(TOKENS_PER_STEP)
         self.time_to_first_token_s = Histogram(SECONDS_TO_FIRST_TOKEN)

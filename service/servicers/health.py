@@ -27,6 +27,11 @@ class Health(HealthServicer):  # type: ignore[misc]
         self._changed = asyncio.Event()
         self._closed = False
 
+    @property
+    def is_serving(self) -> bool:
+        """What ``readiness`` says."""
+        return bool(self._statuses[READINESS] == _SERVING)
+
     def set_serving(self, serving: bool) -> None:
         """Take up or give up serving; everyone who watches is told."""
         status = _SERVING if serving else _NOT_SERVING

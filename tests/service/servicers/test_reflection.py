@@ -7,12 +7,12 @@ from grpc_reflection.v1alpha import reflection_pb2 as pb
 
 from service.server import GatewayServer
 from service.servicers.reflection import V1, V1_ALPHA
-from service.services import CONTROL, INFERENCE
+from service.services import CONTROL, INFERENCE, VLLM_ENGINE
 from tests.service.errors_of_calls import error_of
 
 
 @pytest.mark.parametrize("name", [V1, V1_ALPHA])
-@pytest.mark.parametrize("service", [INFERENCE, CONTROL])
+@pytest.mark.parametrize("service", [INFERENCE, VLLM_ENGINE, CONTROL])
 async def test_reflection(gateway: GatewayServer, name: str, service: str) -> None:
     """Both versions list the services of their address, and describe them."""
     address = gateway.admin_address if service == CONTROL else gateway.grpc_addresses[0]
@@ -30,7 +30,7 @@ async def test_reflection(gateway: GatewayServer, name: str, service: str) -> No
     names = {entry.name for entry in listed.list_services_response.service}
     assert {service, "grpc.health.v1.Health", V1, V1_ALPHA} <= names
     (first, *_) = described.file_descriptor_response.file_descriptor_proto
-    assert descriptor_pb2.FileDescriptorProto.FromString(first).package == "sluicegate.v1"
+    assert descriptor_pb2.FileDescriptorProto.FromString(first).package == service.rpartition(".")[0]
 
 
 async def test_undecodable_message_of_a_stream(gateway: GatewayServer) -> None:

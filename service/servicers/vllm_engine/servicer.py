@@ -1,0 +1,193 @@
+"""vllm.grpc.engine.VllmEngine: what routers call."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from grpc.aio import ServicerContext
+from smg_grpc_proto.generated import common_pb2
+from smg_grpc_proto.generated import vllm_engine_pb2 as pb
+from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineServicer as Contract
+
+from core.wire.pooling_params import EMBED_TASK
+from core.wire.sampling_params import Violation
+from service.engine_control import EngineControl
+from service.engines import why_unavailable
+from service.errors import InvalidRequest, ServiceError, Unavailable
+from service.gate import Gate
+from service.generation_request import GenerationRequest
+from service.served_model import ServedModel
+from service.servicers.edge import not_built
+from service.servicers.health import Health
+from service.servicers.responses import off_loop_if_large
+from service.servicers.vllm_engine.arrivals import Arrivals
+from service.servicers.vllm_engine.cache_flush import flush_cache
+from service.servicers.vllm_engine.loads import scheduler_load
+from service.servicers.vllm_engine.model_info import ModelCard
+from service.servicers.vllm_engine.requests import to_embedding_request, to_generation_request
+from service.servicers.vllm_engine.responses import GenerateResponses
+from service.servicers.vllm_engine.server_info import server_info
+from service.servicers.vllm_engine.statuses import as_routers_expect
+from service.servicers.vllm_engine.tokenizer_archive import TokenizerArchive
+from service.text_threads import TextThreads
+
+logger = logging.getLogger(__name__)
+
+_Context = ServicerContext[Any, Any]
+_Request = TypeVar("_Request", bound=Message)
+_Result = TypeVar("_Result")
+
+_INLINE_TEXT_BELOW_BYTES = 4096
+_INLINE_BELOW_BYTES = 32768
+"""Smaller requests are read on the event loop, within a millisecond or two: tokens need less of it than a text."""
+_PAUSE_QUESTION_TIMEOUT_S = 1.0
+_HEALTHY = "Health"
+"""What the servers of this contract say."""
+_LAUNCH_OPTION = "must be unset: the profiler has its folder and options from the engine's launch"
+
+
+class VllmEngineServicer(Contract):
+    """Requests run beside those of sluicegate.v1, in one table: an id is taken for both.
+
+    A call enters the gate twice: a drain may have begun while a long prompt was read.
+    """
+
+    def __init__(self, gate: Gate, health: Health, text_threads: TextThreads, model: ModelCard) -> None:
+        self._gate = gate
+        self._health = health
+        self._engine = EngineControl(gate)
+        self._text_threads = text_threads
+        self._model = model
+        self._tokenizer = TokenizerArchive(model.tokenizer_folder)
+        self._arrivals = Arrivals()
+
+    async def Generate(self, request: pb.GenerateRequest, context: _Context) -> AsyncIterator[pb.GenerateResponse]:
+        with as_routers_expect():
+            with self._arrivals.one(request.request_id) as arrival:
+                generation_request = await self._read_generation(request)
+            responses = GenerateResponses(generation_request, request.stream)
+            if arrival.is_aborted:
+                for response in responses.aborted():
+                    yield response
+                return
+            with self._gate.enter().generator.start(generation_request) as events:
+                async for event in events:
+                    for response in await off_loop_if_large(responses.of, event):
+                        yield response
+
+    async def Embed(self, request: pb.EmbedRequest, context: _Context) -> pb.EmbedResponse:
+        with as_routers_expect():
+            backend = self._gate.enter()
+            backend.generator.check_room(1)
+            embedding_request = await self._read(to_embedding_request, request, backend.model, _INLINE_BELOW_BYTES)
+            await backend.engine.check_task(EMBED_TASK)
+            with self._gate.enter().generator.start_embedding(embedding_request) as events:
+                async for embedded in events:
+                    vector, num_prompt_tokens = embedded.vector, embedded.num_prompt_tokens
+                    size = len(vector)
+                    return pb.EmbedResponse(embedding=vector, prompt_tokens=num_prompt_tokens, embedding_dim=size)
+        raise AssertionError("an embedding is one event or an error")
+
+    async def HealthCheck(self, request: pb.HealthCheckRequest, context: _Context) -> pb.HealthCheckResponse:
+        healthy = self._health.is_serving
+        return pb.HealthCheckResponse(healthy=healthy, message=_HEALTHY if healthy else self._why_unhealthy())
+
+    async def FlushCache(
+        self, request: common_pb2.FlushCacheRequest, context: _Context
+    ) -> common_pb2.FlushCacheResponse:
+        _log_order("FlushCache", context)
+        return await flush_cache(self._engine, request.timeout_s)
+
+    async def StartProfile(
+        self, request: common_pb2.StartProfileRequest, context: _Context
+    ) -> common_pb2.ProfileResponse:
+        if options := [Violation(field.name, _LAUNCH_OPTION) for field, _ in request.ListFields()]:
+            raise InvalidRequest(options)
+        _log_order("StartProfile", context)
+        await self._engine.call("profile", True, None)
+        return common_pb2.ProfileResponse(success=True, message="profiling")
+
+    async def StopProfile(
+        self, request: common_pb2.StopProfileRequest, context: _Context
+    ) -> common_pb2.ProfileResponse:
+        _log_order("StopProfile", context)
+        await self._engine.call("profile", False, None)
+        return common_pb2.ProfileResponse(success=True, message="profiled")
+
+    async def Abort(self, request: pb.AbortRequest, context: _Context) -> pb.AbortResponse:
+        self._arrivals.abort(request.request_ids)
+        with suppress(Unavailable):  # nothing runs before there is a core
+            self._gate.look_in().generator.abort(request.request_ids)
+        return pb.AbortResponse()
+
+    async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: _Context) -> pb.GetModelInfoResponse:
+        return self._model.info(self._gate.look_in().model)
+
+    async def GetServerInfo(self, request: pb.GetServerInfoRequest, context: _Context) -> pb.GetServerInfoResponse:
+        backend = self._gate.look_in()
+        return server_info(backend, await self._is_paused())
+
+    async def GetLoads(self, request: pb.GetLoadsRequest, context: _Context) -> pb.GetLoadsResponse:
+        backend = self._gate.look_in()
+        loads = [scheduler_load(backend, engine) for engine in backend.engine.engines.all]
+        if request.HasField("dp_rank"):
+            loads = [_at_rank(request.dp_rank, loads)]
+        return pb.GetLoadsResponse(
+            timestamp=datetime.now(UTC).isoformat(),
+            version=backend.engine_info.vllm_version,
+            dp_rank_count=len(loads),
+            loads=loads,
+        )
+
+    async def GetTokenizer(
+        self, request: common_pb2.GetTokenizerRequest, context: _Context
+    ) -> AsyncIterator[common_pb2.GetTokenizerChunk]:
+        for chunk in await self._tokenizer.chunks():
+            yield chunk
+
+    SubscribeKvEvents = not_built("SubscribeKvEvents")
+
+    async def _read_generation(self, request: pb.GenerateRequest) -> GenerationRequest:
+        """``start`` checks the room again; a full queue should not have to read a long text first."""
+        backend = self._gate.enter()
+        backend.generator.check_room(1)
+        is_text = request.WhichOneof("input") == "text"
+        inline_below = _INLINE_TEXT_BELOW_BYTES if is_text else _INLINE_BELOW_BYTES
+        return await self._read(to_generation_request, request, backend.model, inline_below)
+
+    async def _read(
+        self, work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel, inline_below: int
+    ) -> _Result:
+        num_bytes = request.ByteSize()
+        if num_bytes < inline_below:
+            return work(request, model)
+        return await self._text_threads.run(num_bytes, work, request, model)
+
+    def _why_unhealthy(self) -> str:
+        try:
+            engines = self._gate.enter().engine.engines
+        except Unavailable as error:
+            return error.message
+        return why_unavailable(engines.all).message if engines.are_silent else "the engine is asleep"
+
+    async def _is_paused(self) -> bool:
+        """A core that does not answer at once is at work."""
+        with suppress(TimeoutError, ServiceError):
+            async with asyncio.timeout(_PAUSE_QUESTION_TIMEOUT_S):
+                return bool(await self._engine.call("is_scheduler_paused"))
+        return False
+
+
+def _at_rank(rank: int, loads: list[pb.SchedulerLoad]) -> pb.SchedulerLoad:
+    if not 0 <= rank < len(loads):
+        raise InvalidRequest([Violation("dp_rank", f"must be in [0, {len(loads) - 1}], got {rank}")])
+    return loads[rank]
+
+
+def _log_order(method: str, context: _Context) -> None:
+    """What is done to the engine is in the log, with who asked for it."""
+    logger.info("%s from %s", method, context.peer())
