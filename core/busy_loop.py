@@ -152,7 +152,8 @@ class BusyLoop:
             self._engine.add_request(added.request)
         except Exception as error:
             if not isinstance(error, ValueError):
-                logger.exception("request %s could not be added", added.request_id)
+                extra = {"request_id": getattr(added.request, "name", added.request_id)}
+                logger.exception("request %s could not be added", added.request_id, extra=extra)
             self._reply(added.client_index, refusal(added.request_id, error))
             return False
         return True

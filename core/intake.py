@@ -126,16 +126,18 @@ class Intake:
         try:
             request = self._engine.preprocess_add_request(message)
         except Exception as error:
-            self._refuse(message.request_id, client_index, error)
+            self._refuse(message.request_id, client_index, error, message.external_req_id)
         else:
             added = AddedRequest(message.request_id, client_index, request, message.current_wave)
             self._input_queue.put((RequestType.ADD, added))
 
-    def _refuse(self, request_id: str, client_index: int, error: Exception) -> None:
+    def _refuse(self, request_id: str, client_index: int, error: Exception, name: str | None = None) -> None:
+        """``name``: what the front end's log calls it, if that is known."""
         if isinstance(error, ValueError | WireError):
-            self._refused.warning("refused request %.100s: %s", request_id, error)
+            self._refused.warning("refused request %.100s: %s", request_id, error, request_id=name or request_id)
         else:
-            logger.error("request %.100s could not be taken", request_id, exc_info=error)
+            extra = {"request_id": name or request_id}
+            logger.error("request %.100s could not be taken", request_id, exc_info=error, extra=extra)
         self._output_queue.put((client_index, refusal(request_id, error)))
 
     def _take_abort(self, frames: list[bytes]) -> None:

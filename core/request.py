@@ -56,6 +56,7 @@ class Request:
         "finish_reason",
         "lora_request",
         "max_num_tokens",
+        "name",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
@@ -81,6 +82,8 @@ class Request:
         self.request_id = message.request_id
         self.client_index = message.client_index
         self.trace_headers = message.trace_headers
+        self.name = message.external_req_id or message.request_id
+        """As the log calls it, and the front end's log too."""
         self.priority = message.priority
         # What is no time at all has no place among times.
         self.arrival_time = math.inf if math.isnan(message.arrival_time) else message.arrival_time

@@ -275,7 +275,7 @@ class Scheduler:
     def _fail(self, request: Request, cause: str, num_nans: int = 0) -> EngineCoreOutput:
         """End one request as ERROR."""
         level = logging.WARNING if cause.startswith(REFUSED) else logging.ERROR
-        logger.log(level, "request %.100s failed: %s", request.request_id, cause)
+        logger.log(level, "request %.100s failed: %s", request.request_id, cause, extra={"request_id": request.name})
         self._finish(request, FinishReason.ERROR)
         output = make_output(request)
         output.stop_reason, output.num_nans_in_logits = cause, num_nans

@@ -10,6 +10,7 @@ import numpy as np
 from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from core.wire.pooling_params import EMBED_TASK, PoolingParams
 from core.wire.tensor import Tensor
+from service.calls.call import current_call
 from service.errors import Internal, Unavailable, shown
 from service.refusal import raise_if_refused
 
@@ -52,7 +53,7 @@ class Embedding:
     def core_requests(self) -> list[EngineCoreRequest]:
         use_activation = None if self.request.is_normalized else False
         params = PoolingParams(use_activation, self.request.dimensions, task=EMBED_TASK)
-        (core_id,) = self.core_ids
+        (core_id,), call = self.core_ids, current_call()
         return [
             EngineCoreRequest(
                 request_id=core_id,
@@ -64,6 +65,7 @@ class Embedding:
                 lora_request=None,
                 cache_salt=None,
                 data_parallel_rank=None,
+                trace_headers=call.trace_headers if call is not None else None,
                 external_req_id=self.request.request_id,
             )
         ]

@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeVar
 from core.wire.messages import EngineReadyResponse
 from service.adapters import Adapters
 from service.admission import Admission, AdmissionLimits
+from service.calls.access_log import AccessLog
+from service.calls.interceptor import CallInterceptor
 from service.config import GatewayConfig
 from service.engine import max_cached_tokens
 from service.engine_client import EngineClient
@@ -59,7 +61,8 @@ class FrontEnd:
         self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
-        self.public = Listener(interceptors=[self.rpcs])
+        self.calls = CallInterceptor([self.rpcs, AccessLog()])
+        self.public = Listener(interceptors=[self.calls])
 
     def open_engines(self, input_address: str, output_address: str, client_index: int = 0) -> Engines:
         """Bind the sockets for the cores. Raises EngineAddressError."""
@@ -91,6 +94,7 @@ class FrontEnd:
         limits = AdmissionLimits(given.max_queued_requests, smallest, given.max_queued_tokens)
         client = EngineClient(engines, cores.waves)
         adapters = Adapters(client, model.name)
+        self.calls.model_name = model.name
         named = replace(model, adapters=adapters.by_name)
         return Backend(named, client, engine_info, Generator(client, model.tokenizer, Admission(limits)), adapters)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from core.wire.sampling_params import ALL_LOGPROBS
+from service.calls.call import current_call
 from service.errors import Internal, shown
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
@@ -58,7 +59,7 @@ class Generation:
 
     def core_requests(self) -> list[EngineCoreRequest]:
         """What the core gets, one request per sequence."""
-        request, now = self.request, time.time()
+        request, now, call = self.request, time.time(), current_call()
         return [
             EngineCoreRequest(
                 request_id=core_id,
@@ -72,6 +73,7 @@ class Generation:
                 data_parallel_rank=request.data_parallel_rank,
                 prompt_embeds=request.prompt_embeds,
                 priority=request.priority,
+                trace_headers=call.trace_headers if call is not None else None,
                 external_req_id=request.request_id,
                 reasoning_ended=request.reasoning_ended,
             )

@@ -76,7 +76,7 @@ class GatewayServer:
         self._front_end = FrontEnd(config, self._resources)
         self._gate = self._front_end.gate
         rpcs = self._front_end.rpcs
-        self._admin = Listener([("grpc.enable_channelz", 1)], [rpcs])
+        self._admin = Listener([("grpc.enable_channelz", 1)], [self._front_end.calls])
         self._metrics = MetricsEndpoint(Exposition(self._gate, rpcs).text)
         self.listening = asyncio.Event()
         """Set when clients can connect, loaded or not."""

@@ -14,7 +14,9 @@ def a_record() -> logging.LogRecord:
         raise KeyError("lost")
     except KeyError:
         error = sys.exc_info()
-    return logging.LogRecord("core.process", logging.ERROR, __file__, 1, 'two\nlines "quoted" %s', ("é",), error)
+    record = logging.LogRecord("core.process", logging.ERROR, __file__, 1, 'two\nlines "quoted" %s', ("é",), error)
+    record.request_id, record.fields = "r\ud800", {"seconds": 1.5}
+    return record
 
 
 @pytest.mark.parametrize("form", ["TextFormatter", "JsonFormatter"])

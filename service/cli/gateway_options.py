@@ -70,11 +70,12 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_settings(**values: Any) -> None:
         logs: Logs = LOGS.take(values)
-        configure_logging(logs.log_level, logs.log_format)
+        configure_logging(logs.log_level, logs.log_format, logs.access_log)
         with usage_errors():
-            pieces = {group.name: group.take(values) for group in (LISTENING, LIMITS, CORES)}
+            pieces: dict[str, Any] = {group.name: group.take(values) for group in (LISTENING, LIMITS, CORES)}
             pieces["core"] = _with_logs(pieces["core"], logs)
-            settings = GatewaySettings(**pieces, **vars(SERVING.take(values)), **vars(logs))
+            pieces |= {"log_level": logs.log_level, "log_format": logs.log_format}
+            settings = GatewaySettings(**pieces, **vars(SERVING.take(values)))
         command(settings=settings, **values)
 
     configured: Callable[..., None] = with_settings

@@ -18,6 +18,7 @@ from core.wire.messages import (
     FinishReason,
     PrefillStats,
 )
+from service.calls.call import Call, SequenceEnd, current_call
 from service.metrics.request_totals import RequestTotals
 
 
@@ -28,6 +29,8 @@ class _Call:
     n: int
     num_live: int
     max_generation_tokens: int = 0
+    rpc: Call | None = None
+    """Who asked for them, and is told of their ends."""
 
 
 @dataclass(slots=True)
@@ -43,8 +46,12 @@ class _Life:
     queued_at: float | None = None
     scheduled_at: float | None = None
     first_token_at: float | None = None
+    first_token_heard_at: float | None = None
+    """On our clock."""
     last_token_at: float = 0.0
     num_generation_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
     is_corrupted: bool = False
 
 
@@ -62,7 +69,10 @@ class RequestMetrics:
 
     def add(self, requests: Sequence[EngineCoreRequest], rank: int = 0) -> None:
         """One call's requests have gone to the core of ``rank``."""
-        totals, call, now = self.totals[rank], _Call(len(requests), len(requests)), self._clock()
+        rpc = current_call()
+        totals, call, now = self.totals[rank], _Call(len(requests), len(requests), rpc=rpc), self._clock()
+        if rpc is not None:
+            rpc.submit(requests)
         for request in requests:
             max_tokens = request.sampling_params.max_tokens if request.sampling_params else None
             num_prompt_tokens = request.num_prompt_tokens
@@ -113,6 +123,8 @@ class RequestMetrics:
                 life.totals.num_finished[reason] += 1
                 _count_tokens(life)
                 _count_times(life, self._clock())
+                if life.call.rpc is not None:
+                    life.call.rpc.ends.append(_end_of(request_id, life, reason))
 
     def _record_output(self, output: EngineCoreOutput, now: float) -> int:
         """The tokens it brings: those generated, and with the first output those of the prompt."""
@@ -128,6 +140,7 @@ class RequestMetrics:
             self._note_tokens(life, now)
         if output.prefill_stats is not None:
             _count_prefill(life.totals, output.prefill_stats)
+            life.num_cached_tokens = output.prefill_stats.num_cached_tokens
             num_tokens += output.prefill_stats.num_prompt_tokens
         if output.num_nans_in_logits and not life.is_corrupted:
             life.is_corrupted = True
@@ -139,7 +152,8 @@ class RequestMetrics:
     def _note_tokens(self, life: _Life, now: float) -> None:
         if life.first_token_at is None:
             life.first_token_at = now
-            life.totals.time_to_first_token_s.observe(self._clock() - life.arrived_at)
+            life.first_token_heard_at = self._clock()
+            life.totals.time_to_first_token_s.observe(life.first_token_heard_at - life.arrived_at)
         else:
             life.totals.inter_token_latency_s.observe(now - life.last_token_at)
         life.last_token_at = now
@@ -151,6 +165,23 @@ def _note_events(life: _Life, output: EngineCoreOutput) -> None:
             life.queued_at = event.timestamp
         elif event.type is EventType.SCHEDULED and life.scheduled_at is None:
             life.scheduled_at = event.timestamp
+        elif event.type is EventType.PREEMPTED:
+            life.num_preemptions += 1
+
+
+def _end_of(core_id: str, life: _Life, reason: FinishReason) -> SequenceEnd:
+    return SequenceEnd(
+        core_id=core_id,
+        reason=reason,
+        num_output_tokens=life.num_generation_tokens,
+        num_cached_tokens=life.num_cached_tokens,
+        num_preemptions=life.num_preemptions,
+        queued_at=life.queued_at,
+        scheduled_at=life.scheduled_at,
+        first_token_at=life.first_token_at,
+        last_token_at=life.last_token_at if life.first_token_at is not None else None,
+        first_token_heard_at=life.first_token_heard_at,
+    )
 
 
 def _count_prefill(totals: RequestTotals, stats: PrefillStats) -> None:

@@ -15,6 +15,7 @@ import grpc
 from grpc_status import rpc_status
 
 from core.wire.sampling_params import Violation
+from service.calls.call import current_call
 from service.errors import Internal, InvalidRequest, ServiceError, Unimplemented, to_rpc_status
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,10 @@ async def _only_one_decoded(decode: Callable[[bytes], Any], _: AsyncIterator[byt
     message = await context.read()
     if message is grpc.aio.EOF:  # type: ignore[attr-defined]
         raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
-    return _decoded(decode, message)
+    request = _decoded(decode, message)
+    if (call := current_call()) is not None:
+        call.read(request)
+    return request
 
 
 async def _each_decoded(

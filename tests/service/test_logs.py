@@ -3,10 +3,21 @@
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from service.logs import JsonFormatter, TextFormatter, configure_logging
+from service.calls.call import Call, running
+from service.logs import CallFilter, JsonFormatter, TextFormatter, configure_logging
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.binary() | st.builds(object),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner),
+    max_leaves=5,
+)
 
 
 def a_record(message: str, *args: object) -> logging.LogRecord:
@@ -46,19 +57,67 @@ def test_json_traceback() -> None:
     assert "KeyError: 'lost'" in json.loads(line)["traceback"]
 
 
+@given(message=st.text(), arguments=st.lists(ANYTHING, max_size=2), fields=st.dictionaries(st.text(), ANYTHING))
+def test_always_one_line_of_json(message: str, arguments: list[Any], fields: dict[str, Any]) -> None:
+    """Whatever is logged, and however wrongly, becomes one line that any parser of JSON reads."""
+    record = a_record(message, *arguments)
+    record.fields, record.request_id = fields, message
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert "\r" not in line
+    entry = json.loads(line.encode(), parse_constant=pytest.fail)
+    assert isinstance(entry, dict)
+    TextFormatter().format(record).encode()
+
+
+def test_names_of_the_call() -> None:
+    """On behalf of a call a line has its names; a record that has one of its own keeps that; others have none."""
+    call = Call("/S/M", model="m")
+    call.request_id, call.key_name = "r", "team"
+    first, second, outside = a_record("one"), a_record("two"), a_record("three")
+    second.request_id = "other"
+    with running(call):
+        assert CallFilter().filter(first)
+        assert CallFilter().filter(second)
+    assert CallFilter().filter(outside)
+    names = {"request_id": "r", "method": "/S/M", "model": "m", "key_name": "team"}
+    assert json.loads(JsonFormatter().format(first)).items() >= names.items()
+    assert TextFormatter().format(first).endswith(" one request_id=r")
+    assert TextFormatter().format(second).endswith(" two request_id=other")
+    assert TextFormatter().format(outside).endswith(" three")
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Logging is as it was, afterwards."""
+    loggers = [logging.getLogger(name) for name in ("", "service", "core", "service.access")]
+    before = [(logger, logger.level) for logger in loggers]
+    handlers = loggers[0].handlers[:]
+    yield
+    logging.captureWarnings(False)
+    loggers[0].handlers[:] = handlers
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(
+    ("level", "access_log", "is_said"),
+    [("info", False, False), ("info", True, True), ("warning", True, True), ("debug", False, True)],
+)
+def test_access_log(level: str, access_log: bool, is_said: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls are logged if asked for, whatever else is, and for debugging."""
+    configure_logging(level, "json", access_log)
+    logging.getLogger("service.access").info("a call")
+    assert ("a call" in capsys.readouterr().err) is is_said
+
+
+@pytest.mark.usefixtures("restored")
 def test_debugging_is_ours_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """At the level debug other libraries log as at info: theirs would hide ours."""
-    root, ours = logging.getLogger(), logging.getLogger("service")
-    before = root.handlers[:], root.level, ours.level
-    try:
-        configure_logging("debug", "text")
-        for name in ("service.server", "asyncio"):
-            logging.getLogger(name).debug("small")
-            logging.getLogger(name).info("large")
-    finally:
-        root.handlers[:] = before[0]
-        root.setLevel(before[1])
-        ours.setLevel(before[2])
-        logging.getLogger("core").setLevel(logging.NOTSET)
+    configure_logging("debug", "text")
+    for name in ("service.server", "asyncio"):
+        logging.getLogger(name).debug("small")
+        logging.getLogger(name).info("large")
     said = [line.split(maxsplit=1)[1] for line in capsys.readouterr().err.splitlines()]
     assert said == ["DEBUG service.server: small", "INFO service.server: large", "INFO asyncio: large"]

@@ -14,6 +14,7 @@ class Logs:
 
     log_level: str
     log_format: LogFormat
+    access_log: bool
 
     @property
     def flags(self) -> tuple[str, str]:
@@ -29,6 +30,9 @@ _OPTIONS = [
         help="Least severe records to log.",
     ),
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of a log line."),
+    click.option(
+        "--access-log/--no-access-log", default=False, help="Log a line for each call that ended, but of health checks."
+    ),
 ]
 
 LOGS = OptionGroup("logs", "Log", _OPTIONS, Logs)

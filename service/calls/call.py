@@ -1,0 +1,141 @@
+"""The call that runs, for whatever is done on its behalf: log lines name it, metrics tell it how its sequences ended.
+
+CallInterceptor ── begins it ──▶ a context variable ──▶ the log's filter, the requests that go to the core
+RequestMetrics ── the end of each sequence ──▶ the call ──▶ access log and spans, when the call ends
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from core.wire.messages import EngineCoreRequest, FinishReason
+from core.wire.sampling_params import SamplingParams
+
+_MAX_NAME_BYTES = 256
+_TRACE_HEADERS = "traceparent", "tracestate"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceEnd:
+    """How one sequence went. ``…_at`` are the core's clock, ``…_heard_at`` the gateway's; None: it came not so far."""
+
+    core_id: str
+    reason: FinishReason
+    num_output_tokens: int
+    num_cached_tokens: int
+    num_preemptions: int
+    queued_at: float | None
+    scheduled_at: float | None
+    first_token_at: float | None
+    last_token_at: float | None
+    first_token_heard_at: float | None
+
+
+class Call:
+    """One call. Owned by the event loop; what is not known yet is empty."""
+
+    __slots__ = (
+        "_metadata",
+        "_trace_headers",
+        "ends",
+        "key_name",
+        "method",
+        "model",
+        "num_prompt_tokens",
+        "num_sequences",
+        "request_id",
+        "sampling_params",
+        "started_at",
+        "trace_id",
+    )
+
+    def __init__(self, method: str, metadata: Iterable[tuple[str, str | bytes]] = (), model: str = "") -> None:
+        self.method = method
+        self.model = model
+        self.started_at = time.monotonic()
+        self.request_id = ""
+        self.key_name = ""
+        """Of the key that let it in."""
+        self.trace_id = ""
+        self.num_prompt_tokens = 0
+        self.num_sequences = 0
+        self.sampling_params: SamplingParams | None = None
+        self.ends: list[SequenceEnd] = []
+        self._metadata = metadata
+        self._trace_headers: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.method!r}, {self.request_id!r}, {len(self.ends)} of {self.num_sequences} sequences ended)"
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Of the sequences that have ended."""
+        return sum(end.num_output_tokens for end in self.ends)
+
+    @property
+    def time_to_first_token_s(self) -> float | None:
+        """Of the sequences that have ended."""
+        heard_at = [end.first_token_heard_at for end in self.ends if end.first_token_heard_at is not None]
+        return min(heard_at) - self.started_at if heard_at else None
+
+    @property
+    def trace_headers(self) -> dict[str, str] | None:
+        """What the core is to know of the trace: those of our span, or else the caller's. None: there is no trace."""
+        if self._trace_headers is None:
+            found = {key: str(value) for key, value in self._metadata if key in _TRACE_HEADERS}
+            self._trace_headers = found if "traceparent" in found else {}
+        return self._trace_headers or None
+
+    def trace(self, trace_id: str, headers: Mapping[str, str]) -> None:
+        """It has a span of ours."""
+        self.trace_id, self._trace_headers = trace_id, dict(headers)
+
+    def read(self, message: object) -> None:
+        """Whatever the API, the names in its request, which may turn out to be wrong."""
+        self.request_id = _name(message, "request_id", "id") or self.request_id
+        self.model = _name(message, "model", "model_name") or self.model
+
+    def submit(self, requests: Sequence[EngineCoreRequest]) -> None:
+        """These sequences of one prompt have gone to a core."""
+        first = requests[0]
+        self.request_id = first.external_req_id or self.request_id
+        self.num_prompt_tokens += first.num_prompt_tokens
+        self.num_sequences += len(requests)
+        self.sampling_params = first.sampling_params
+        if first.lora_request is not None:
+            self.model = first.lora_request.lora_name
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """What a log line says of it."""
+        for name in ("request_id", "method", "model", "key_name", "trace_id"):
+            if value := getattr(self, name):
+                yield name, value
+
+
+_current: ContextVar[Call | None] = ContextVar("call", default=None)
+
+
+def current_call() -> Call | None:
+    """The one on whose behalf this runs. None: nobody's."""
+    return _current.get()
+
+
+@contextmanager
+def running(call: Call) -> Iterator[Call]:
+    """What runs in the block, and the tasks that it starts, is on behalf of ``call``."""
+    token = _current.set(call)
+    try:
+        yield call
+    finally:
+        _current.reset(token)
+
+
+def _name(message: object, *fields: str) -> str:
+    """The first of ``fields`` that is a name such as may stand in a line of the log; else empty."""
+    for field in fields:
+        value = getattr(message, field, None)
+        if isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= _MAX_NAME_BYTES:
+            return value
+    return ""

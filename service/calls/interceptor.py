@@ -1,0 +1,91 @@
+"""Begins and ends every call, around everything else that is done with it, and tells those who watch."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+import grpc
+
+from service.calls.call import Call, running
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CallObserver(Protocol):
+    """Sees each call twice. Neither method may raise, or wait for anything."""
+
+    def begin(self, call: Call, context: Context, *, is_stream: bool) -> None: ...
+
+    def end(self, call: Call, context: Context, code: grpc.StatusCode, *, is_stream: bool) -> None: ...
+
+    def miss(self) -> None:
+        """A call to what is not there; its name is the caller's to choose."""
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """To be the first interceptor of a server: it sees the status that goes out."""
+
+    def __init__(self, observers: Sequence[CallObserver]) -> None:
+        self._observers = observers
+        self.model_name = ""
+        """Of calls that name no other."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        if not handler:
+            for observer in self._observers:
+                observer.miss()
+            return handler
+        return self._observed(handler, str(handler_call_details.method))
+
+    def _observed(self, handler: Handler, method: str) -> Handler:
+        requests, responses = handler.request_streaming, handler.response_streaming
+        kind = f"{'stream' if requests else 'unary'}_{'stream' if responses else 'unary'}"
+        answer = getattr(handler, kind)
+
+        async def observed(request: Any, context: Context) -> Any:
+            call = Call(method, context.invocation_metadata() or (), self.model_name)
+            with running(call), self._observing(call, context, is_stream=responses):
+                return await answer(request, context)
+
+        return handler._replace(**{kind: observed})  # type: ignore[attr-defined, no-any-return]
+
+    @contextmanager
+    def _observing(self, call: Call, context: Context, is_stream: bool) -> Iterator[None]:
+        for observer in self._observers:
+            observer.begin(call, context, is_stream=is_stream)
+        code = grpc.StatusCode.UNKNOWN
+        try:
+            yield
+            code = _code_of(context)
+        except asyncio.CancelledError:
+            code = _code_of_cancelled(context)
+            raise
+        except grpc.aio.AbortError:
+            code = _code_of(context)
+            raise
+        finally:
+            for observer in self._observers:
+                observer.end(call, context, code, is_stream=is_stream)
+
+
+def _code_of(context: Context) -> grpc.StatusCode:
+    """gRPC keeps a number where nobody set a status."""
+    code = context.code()
+    return code if isinstance(code, grpc.StatusCode) else _CODES[code or 0]
+
+
+def _code_of_cancelled(context: Context) -> grpc.StatusCode:
+    """The server is not told why: the client has gone, or its deadline has passed."""
+    remaining_s = context.time_remaining()
+    late = remaining_s is not None and remaining_s <= 0
+    return grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}

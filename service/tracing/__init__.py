@@ -1,0 +1,1 @@
+"""Spans of calls, sent to whoever collects traces."""
