@@ -5,6 +5,7 @@ Everything but the engine is the real core: handshake, IO threads, busy loop, sh
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -36,15 +37,17 @@ class TokenIds(click.ParamType[Sequence[int]]):
 @option("--max-model-len", type=click.IntRange(min=2), default=8192, help="Longest prompt plus output.")
 @option("--vocab-size", type=click.IntRange(min=1), default=1000, help="Say every token below it, in turn.")
 @option("--token-ids", type=TokenIds(), help="Say these instead.")
+@option("--step-log", type=click.Path(path_type=Path, dir_okay=False), help="Write the time of every step there.")
 def main(
     process: ProcessConfig,
     tokens_per_second: float,
     max_model_len: int,
     vocab_size: int,
     token_ids: Sequence[int] | None,
+    step_log: Path | None,
 ) -> None:
     """A core that answers every request with tokens from nowhere."""
-    config = NullEngineConfig(token_ids or range(vocab_size), tokens_per_second, max_model_len)
+    config = NullEngineConfig(token_ids or range(vocab_size), tokens_per_second, max_model_len, step_log)
     sys.exit(run_engine_core(process, lambda _group, _on_failure: NullEngine(config)))
 
 

@@ -3,9 +3,11 @@
 It answers as EngineCore does (cadence, events, statistics), so that whatever sits before it cannot tell the difference.
 """
 
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from core.aborts_queue import AbortsQueue
@@ -42,6 +44,8 @@ class NullEngineConfig:
     token_ids: Sequence[int] = range(1000)
     tokens_per_second: float = 0.0
     max_model_len: int = 8192
+    step_log: Path | None = None
+    """Where the monotonic time of every step is written, as float64 of this machine, for who measures what follows."""
 
     def __post_init__(self) -> None:
         if not self.token_ids:
@@ -72,6 +76,7 @@ class NullEngine:
         self._has_unreported_finish = False
         self._step_s = 1 / self._config.tokens_per_second if self._config.tokens_per_second else 0.0
         self._next_step_at = 0.0
+        self._step_log = self._config.step_log.open("wb", buffering=0) if self._config.step_log else None
         self.lockstep = None
         self.aborts_queue = AbortsQueue()
         self.ready_response = EngineReadyResponse(
@@ -162,9 +167,13 @@ class NullEngine:
         """Nothing to forget."""
 
     def shutdown(self) -> None:
-        """Nothing to free."""
+        """There is no memory to free."""
+        if self._step_log is not None:
+            self._step_log.close()
 
     def _generate(self, now: float) -> Outputs:
+        if self._step_log is not None:
+            self._step_log.write(struct.pack("d", now))
         outputs: Outputs = {}
         for request in list(self._requests.values()):
             message = outputs.setdefault(request.client_index, EngineCoreOutputs(timestamp=now))

@@ -27,7 +27,7 @@ from tests.model_files import SMOLLM2_FOLDER
 
 SLUICEGATE_CORE = Path(sys.executable).with_name("sluicegate-core")
 MODEL = "smollm2"
-messages, services = grpc.protos_and_services("tests/interop/vllm_generate.proto")
+messages, services = grpc.protos_and_services("bench/gateways/vllm_generate.proto")
 
 
 @dataclass(frozen=True)
