@@ -95,6 +95,13 @@ class ResourceExhausted(ServiceError):
     reason = "TOO_LARGE"
 
 
+class Unauthenticated(ServiceError):
+    """Bring a key that this server knows."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
 class FailedPrecondition(ServiceError):
     """Change the engine's state first; the message, which is the core's, says what is in the way."""
 

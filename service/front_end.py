@@ -22,8 +22,9 @@ from service.engine_client import EngineClient
 from service.engines import Engines
 from service.gate import Backend, Gate
 from service.generator import Generator
-from service.listener import Listener
+from service.listeners import PublicListeners
 from service.metrics.rpcs import RpcMetrics
+from service.security.guards import Guards
 from service.served_model import ModelText
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
@@ -62,7 +63,13 @@ class FrontEnd:
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
         self.calls = CallInterceptor([self.rpcs, AccessLog()])
-        self.public = Listener(interceptors=[self.calls])
+        self._listeners: PublicListeners | None = None
+
+    @property
+    def grpc_addresses(self) -> list[str]:
+        """Where clients call, with the real ports."""
+        assert self._listeners is not None, "listening"
+        return self._listeners.addresses
 
     def open_engines(self, input_address: str, output_address: str, client_index: int = 0) -> Engines:
         """Bind the sockets for the cores. Raises EngineAddressError."""
@@ -73,17 +80,18 @@ class FrontEnd:
         engines.on_silence = lambda are_silent: self.gate.set_answering(not are_silent)
         return engines
 
-    async def listen(self) -> None:
+    async def listen(self, guards: Guards) -> None:
         """Serve what clients call. Raises ListenError, and ModelError for a configuration that cannot be read."""
         text_threads = TextThreads(self._config.limits.max_queued_requests)
         inference = InferenceServicer(self.gate, text_threads)
         card = ModelCard.read(self._config.model)
         vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card)
-        add_public_services(self.public.server, inference, vllm_engine, self.health)
-        self._resources.push_async_callback(self.public.stop, STOP_GRACE_S)
-        for address in self._config.listen.grpc_addresses:
-            self.public.bind(address)
-        await self.public.server.start()
+        listeners = self._listeners = PublicListeners(self._config.listen, guards, self.calls)
+        for server in listeners.servers:
+            add_public_services(server, inference, vllm_engine, self.health)
+        self._resources.push_async_callback(listeners.stop, STOP_GRACE_S)
+        listeners.bind()
+        await listeners.start()
 
     async def load(self, engines: Engines, cores: Cores) -> Backend:
         """What is behind the gate. The tokenizer is read while the cores load; the first failure is raised as it is."""

@@ -1,12 +1,15 @@
 """A gRPC server and the addresses it listens on."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import grpc
 
 from core.wire.socket_file import SocketFile, check_free
 from service.config import socket_path
 from service.port import check_port
+from service.security.certificates import Certificates
 from service.servicers.edge import ErrorEdge
 
 MAX_RECEIVE_BYTES = 16 * 2**20
@@ -37,10 +40,14 @@ class Listener:
         self,
         options: Iterable[tuple[str, int]] = (),
         interceptors: Iterable[grpc.aio.ServerInterceptor] = (),  # type: ignore[type-arg]
+        certificates: Certificates | None = None,
+        socket_mode: int = 0o600,
     ) -> None:
-        """``interceptors`` come before the edge where errors become statuses."""
+        """``interceptors`` come before the edge where errors become statuses. With ``certificates`` all is TLS."""
         self.server = grpc.aio.server(interceptors=[*interceptors, ErrorEdge()], options=[*_OPTIONS, *options])
         self.addresses: list[str] = []
+        self._certificates = certificates
+        self._socket_mode = socket_mode
         self._files: list[SocketFile] = []
 
     def bind(self, address: str) -> None:
@@ -50,7 +57,7 @@ class Listener:
             return
         try:
             check_port(address)
-            port = self.server.add_insecure_port(address)
+            port = self._add_port(address)
         except (OSError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) else "is it in use, or of another host?"
             raise ListenError(f"cannot listen on {address}: {why}") from error
@@ -62,11 +69,17 @@ class Listener:
         for file in self._files:
             file.remove()
 
+    def _add_port(self, address: str) -> int:
+        if self._certificates is None:
+            return self.server.add_insecure_port(address)
+        return self.server.add_secure_port(address, self._certificates.credentials())
+
     def _bind_file(self, address: str) -> None:
         path = socket_path(address)
         try:
             check_free(path)
-            self.server.add_insecure_port(address)
+            with _files_of_mode(self._socket_mode):
+                self._add_port(address)
         except OSError as error:
             raise ListenError(f"cannot listen on {address}: {error.strerror}") from error
         except RuntimeError as error:
@@ -74,3 +87,13 @@ class Listener:
         # gRPC removes it with a server that was started, but not with one that could not be.
         self._files.append(SocketFile(path))
         self.addresses.append(address)
+
+
+@contextmanager
+def _files_of_mode(mode: int) -> Iterator[None]:
+    """Sockets are made with at most these permissions: to take some away afterwards would be too late."""
+    before = os.umask(0o777 & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -24,11 +24,15 @@ from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.gate import Closed
 from service.generator import Generator
-from service.listener import Listener, ListenError
+from service.listener import ListenError
+from service.listeners import admin_listener
 from service.metrics.endpoint import MetricsEndpoint
 from service.metrics.exposition import Exposition
 from service.models import ModelError
 from service.private_folder import FolderError, private_folder
+from service.security.exposure import exposures
+from service.security.guards import Guards
+from service.security.watched_files import SecurityFileError
 from service.servicers.control import ControlServicer
 from service.services import add_admin_services
 from service.shutdown_signals import ShutdownSignals, done_before
@@ -36,7 +40,7 @@ from service.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
-START_ERRORS = AdapterError, FolderError, EngineAddressError, ListenError, ModelError, CoreLoadError
+START_ERRORS = AdapterError, FolderError, EngineAddressError, ListenError, ModelError, CoreLoadError, SecurityFileError
 """Not our bugs: one line says what is wrong."""
 
 
@@ -75,9 +79,9 @@ class GatewayServer:
         self._resources = AsyncExitStack()
         self._front_end = FrontEnd(config, self._resources)
         self._gate = self._front_end.gate
-        rpcs = self._front_end.rpcs
-        self._admin = Listener([("grpc.enable_channelz", 1)], [self._front_end.calls])
-        self._metrics = MetricsEndpoint(Exposition(self._gate, rpcs).text)
+        self._exposition = Exposition(self._gate, self._front_end.rpcs)
+        self._metrics = MetricsEndpoint(self._exposition.text)
+        self._admin_addresses: list[str] = []
         self.listening = asyncio.Event()
         """Set when clients can connect, loaded or not."""
         self._stopping = asyncio.Event()
@@ -87,11 +91,11 @@ class GatewayServer:
     @property
     def grpc_addresses(self) -> list[str]:
         """Where the public services are served, with the real ports."""
-        return self._front_end.public.addresses
+        return self._front_end.grpc_addresses
 
     @property
     def admin_address(self) -> str:
-        return self._admin.addresses[0]
+        return self._admin_addresses[0]
 
     @property
     def metrics_address(self) -> str:
@@ -148,12 +152,12 @@ class GatewayServer:
         await self._resources.aclose()
 
     async def _listen(self) -> None:
-        control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
-        add_admin_services(self._admin.server, control, self._front_end.health)
-        await self._front_end.listen()
-        self._resources.push_async_callback(self._admin.stop, STOP_GRACE_S)
-        self._admin.bind(self._config.listen.admin_address)
-        await self._admin.server.start()
+        guards = Guards(self._config.security)
+        self._exposition.add(guards.families)
+        for exposure in exposures(self._config.listen, self._config.security):
+            logger.warning(exposure)
+        await self._front_end.listen(guards)
+        await self._listen_for_operators(guards)
         if self._config.listen.metrics_address:
             await self._metrics.start(self._config.listen.metrics_address)
             self._resources.push_async_callback(self._metrics.stop)
@@ -161,3 +165,12 @@ class GatewayServer:
         metrics = f"metrics on http://{self.metrics_address}/metrics" if self.metrics_address else "no metrics"
         addresses = ", ".join(self.grpc_addresses), self.admin_address, metrics
         logger.info("listening on %s, admin on %s; %s; loading", *addresses)
+
+    async def _listen_for_operators(self, guards: Guards) -> None:
+        admin = admin_listener(self._config.listen, guards, self._front_end.calls)
+        self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
+        control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
+        add_admin_services(admin.server, control, self._front_end.health)
+        admin.bind(self._config.listen.admin_address)
+        await admin.server.start()
+        self._admin_addresses = admin.addresses

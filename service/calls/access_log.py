@@ -7,6 +7,7 @@ import grpc
 
 from service.calls.call import Call
 from service.calls.interceptor import Context
+from service.security.caller import CALLER
 
 logger = logging.getLogger("service.access")
 
@@ -37,6 +38,8 @@ def _fields(call: Call, code: grpc.StatusCode, peer: str) -> dict[str, object]:
         "duration_s": round(time.monotonic() - call.started_at, 6),
         "peer": peer,
     }
+    if caller := CALLER.get():
+        fields["caller"] = caller
     if call.num_sequences:
         fields |= {"prompt_tokens": call.num_prompt_tokens, "output_tokens": call.num_output_tokens}
         fields["finish_reasons"] = ",".join(sorted({end.reason.name.lower() for end in call.ends}))

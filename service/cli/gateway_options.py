@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -13,8 +13,9 @@ from service.cli.options.cores import CORES
 from service.cli.options.limits import LIMITS
 from service.cli.options.listening import LISTENING
 from service.cli.options.logs import LOGS, Logs
+from service.cli.options.security import SECURITY
 from service.cli.options.serving import SERVING
-from service.config import CoreConfig, CoreTerms, GatewayConfig, LimitsConfig, ListenConfig
+from service.config import CoreConfig, CoreTerms, GatewayConfig, LimitsConfig, ListenConfig, SecurityConfig
 from service.logs import LogFormat, configure_logging
 from service.models import ModelFiles
 
@@ -23,7 +24,7 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "max_content_width": 120,
     "show_default": True,
 }
-_GROUPS = (LISTENING, SERVING, LIMITS, CORES, LOGS)
+_GROUPS = (LISTENING, SECURITY, SERVING, LIMITS, CORES, LOGS)
 
 
 class GatewayCommand(SectionedCommand):
@@ -44,6 +45,7 @@ class GatewaySettings:
     log_level: str
     log_format: LogFormat
     lora_modules: tuple[tuple[str, str], ...] = ()
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def core_config(self, **where: Any) -> CoreConfig:
         """Of the cores; ``where`` says where they come from. Raises ValueError."""
@@ -52,7 +54,8 @@ class GatewaySettings:
     def config_for(self, model: ModelFiles, core: CoreConfig) -> GatewayConfig:
         """The whole configuration, for a model and where its core comes from."""
         named = replace(model, name=self.served_model_name or model.name)
-        return GatewayConfig(named, core, self.listen, self.limits, self.max_model_len, self.lora_modules)
+        limits = self.limits, self.max_model_len, self.lora_modules
+        return GatewayConfig(named, core, self.listen, *limits, self.security)
 
 
 @contextmanager
@@ -72,7 +75,8 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         logs: Logs = LOGS.take(values)
         configure_logging(logs.log_level, logs.log_format, logs.access_log)
         with usage_errors():
-            pieces: dict[str, Any] = {group.name: group.take(values) for group in (LISTENING, LIMITS, CORES)}
+            groups = LISTENING, SECURITY, LIMITS, CORES
+            pieces: dict[str, Any] = {group.name: group.take(values) for group in groups}
             pieces["core"] = _with_logs(pieces["core"], logs)
             pieces |= {"log_level": logs.log_level, "log_format": logs.log_format}
             settings = GatewaySettings(**pieces, **vars(SERVING.take(values)))

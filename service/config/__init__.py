@@ -1,10 +1,11 @@
 """The gateway's settings: small frozen pieces, validated once; each class gets only its own."""
 
-from service.config.address import MAX_SOCKET_PATH_BYTES, socket_path
+from service.config.address import MAX_SOCKET_PATH_BYTES, is_local, socket_path
 from service.config.core import MAX_DATA_PARALLEL_SIZE, CoreConfig, CoreTerms
 from service.config.gateway import GatewayConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
+from service.config.security import SecurityConfig, TlsConfig
 
 __all__ = [
     "MAX_DATA_PARALLEL_SIZE",
@@ -14,5 +15,8 @@ __all__ = [
     "GatewayConfig",
     "LimitsConfig",
     "ListenConfig",
+    "SecurityConfig",
+    "TlsConfig",
+    "is_local",
     "socket_path",
 ]

@@ -1,5 +1,6 @@
 """Where to listen: ``HOST:PORT``, or ``unix:/PATH``."""
 
+import ipaddress
 import os
 import re
 
@@ -34,3 +35,14 @@ def checked_host(name: str, address: str) -> str:
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"{name} must be HOST:PORT with a port in [0, 65535], got {address!r}")
     return match["host"]
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach it: a unix socket, or an address of the loopback."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -3,9 +3,11 @@
 import reprlib
 from dataclasses import dataclass, field
 
+from service.config.address import is_local
 from service.config.core import CoreConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
+from service.config.security import SecurityConfig
 from service.models import ModelFiles
 
 _MAX_MODEL_NAME_BYTES = 256
@@ -23,11 +25,13 @@ class GatewayConfig:
     """Longest prompt plus output, in tokens; None = the core's limit, which it cannot exceed."""
     lora_modules: tuple[tuple[str, str], ...] = ()
     """Adapters to load before the first request: names and folders, which are on the cores' machines."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
         _check_model_name(self.model.name)
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
+        _check_admin(self.listen.admin_address, self.security)
 
 
 def _check_model_name(name: str) -> None:
@@ -36,3 +40,11 @@ def _check_model_name(name: str) -> None:
     if not 1 <= size <= _MAX_MODEL_NAME_BYTES or not name.isprintable():
         bound = f"printable and have 1 to {_MAX_MODEL_NAME_BYTES} bytes"
         raise ValueError(f"served_model_name must be {bound}, got {size}: {reprlib.repr(name)}")
+
+
+def _check_admin(address: str, security: SecurityConfig) -> None:
+    """Whoever may call there can stop the service, and load files of the core's machine as adapters."""
+    if is_local(address) or security.allow_open_admin or (security.tls and security.admin_key_file):
+        return
+    needs = "it needs tls_cert and admin_key_file, or allow_open_admin"
+    raise ValueError(f"admin_address can be reached from other machines: {needs}, got {address!r}")

@@ -1,7 +1,7 @@
 """Everything counted in one server, as Prometheus reads it."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -19,19 +19,24 @@ class Exposition:
 
     def __init__(self, gate: Gate, rpcs: RpcMetrics) -> None:
         self._gate = gate
-        self._rpcs = rpcs
+        self._sources: list[Callable[[], Iterable[Metric]]] = [rpcs.families]
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
+
+    def add(self, families: Callable[[], Iterable[Metric]]) -> None:
+        """Ask this for more each time."""
+        self._sources.append(families)
 
     async def text(self) -> bytes:
         """In the text format 0.0.4. The counts are read at once, on the event loop; the text is made in a thread."""
         return await asyncio.to_thread(_rendered, [*self.families()], self._process)
 
     def families(self) -> Iterator[Metric]:
-        """Those of the calls; when there is a model, those of its cores."""
-        yield from self._rpcs.families()
+        """Those of the calls and whatever was added; when there is a model, those of its cores."""
+        for source in self._sources:
+            yield from source()
         with suppress(Unavailable):
             yield from _backend_families(self._gate.look_in())
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
+from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig, SecurityConfig, TlsConfig
 from service.models import ModelFiles
 
 
@@ -30,6 +30,8 @@ FILES = named("m")
             "grpc_address .* at most 107 bytes.* got 108: '/xx",
         ),
         (ListenConfig, {"admin_address": "unix:/a\0"}, "admin_address .* none of them 0"),
+        (ListenConfig, {"plaintext_addresses": ("localhost",)}, "plaintext_address must be HOST:PORT"),
+        (ListenConfig, {"socket_mode": 0o666}, "socket_mode must be within 770, got 666"),
         (CoreConfig, {"handshake_address": "ipc:///" + 107 * "x"}, "handshake_address .* at most 107 bytes"),
         (ListenConfig, {"admin_address": "::1:5"}, "admin_address must be HOST:PORT .* got '::1:5'"),
         (LimitsConfig, {"max_queued_requests": 0}, "max_queued_requests must be at least 1, got 0"),
@@ -81,3 +83,19 @@ def test_addresses(address: str) -> None:
 def test_socket_addresses(core: CoreConfig, expected: tuple[str, str]) -> None:
     """The sockets lie in the private folder, or on the host that remote cores dial."""
     assert core.socket_addresses(Path("/f")) == expected
+
+
+def test_admin_address_that_others_reach() -> None:
+    """It needs TLS and keys, or to be asked for; one of this machine does not."""
+    tls, keys = TlsConfig(Path("c"), Path("k")), Path("keys")
+    for security in (
+        SecurityConfig(),
+        SecurityConfig(tls),
+        SecurityConfig(tls, keys),
+        SecurityConfig(None, None, keys),
+    ):
+        with pytest.raises(ValueError, match=r"admin_address .* it needs .* got '0\.0\.0\.0:1'"):
+            GatewayConfig(FILES, CoreConfig(("x",)), ListenConfig(admin_address="0.0.0.0:1"), security=security)
+        GatewayConfig(FILES, CoreConfig(("x",)), ListenConfig(admin_address="unix:/s"), security=security)
+    for security in (SecurityConfig(tls, None, keys), SecurityConfig(allow_open_admin=True)):
+        GatewayConfig(FILES, CoreConfig(("x",)), ListenConfig(admin_address="0.0.0.0:1"), security=security)

@@ -43,7 +43,7 @@ class Lines(logging.Handler):
 async def lines(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Lines]:
     handler = Lines()
     logging.getLogger("service").addHandler(handler)
-    with caplog.at_level("INFO", "service"):
+    with caplog.at_level("INFO", "service"), caplog.at_level("INFO", "service.access"):
         yield handler
     logging.getLogger("service").removeHandler(handler)
 

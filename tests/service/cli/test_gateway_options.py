@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from service.cli.configurable import configurable
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options
+from service.config import TlsConfig
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,27 @@ def test_defaults() -> None:
     assert settings.listen.metrics_address == "127.0.0.1:9464"
     assert (settings.limits.drain_timeout_s, settings.core.load_timeout_s) == (30, 600)
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
+
+
+def test_security(config: Path) -> None:
+    """Files, and addresses of another policy, as flags or in the file; a certificate without its key is refused."""
+    config.write_text("tls-cert: c\ntls-key: k\napi-key-file: keys\nplaintext-address: [unix:/a, 127.0.0.1:1]\n")
+    _, settings, _ = run("--config", str(config), "--tls-client-ca", "ca", "--socket-mode", "660", "--allow-open-admin")
+    assert settings is not None
+    assert settings.security.tls == TlsConfig(Path("c"), Path("k"), Path("ca"))
+    assert (settings.security.api_key_file, settings.security.admin_key_file) == (Path("keys"), None)
+    assert settings.security.allow_open_admin
+    assert settings.listen.plaintext_addresses == ("unix:/a", "127.0.0.1:1")
+    assert settings.listen.socket_mode == 0o660
+    for wrong, message in {
+        ("--tls-cert", "c"): "TLS needs both tls_cert and tls_key",
+        ("--tls-client-ca", "c"): "TLS needs both",
+        ("--socket-mode", "rw"): "'rw' is no octal number",
+        ("--socket-mode", "666"): "socket_mode must be within 770, got 666",
+    }.items():
+        result, settings, _ = run(*wrong)
+        assert (result.exit_code, settings) == (2, None)
+        assert message in result.output
 
 
 def test_adapters(config: Path) -> None:

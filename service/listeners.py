@@ -1,0 +1,65 @@
+"""The gRPC servers of a gateway, one for each policy: whatever checks a key does so for all addresses of its server.
+
+server      addresses             TLS                            keys
+guarded     grpc_addresses        where configured               those of clients, where configured
+plaintext   plaintext_addresses   never                          never
+admin       admin_address         where configured, unless       those of operators, where configured
+                                  only this machine can reach it
+"""
+
+import asyncio
+
+import grpc
+
+from service.calls.interceptor import CallInterceptor
+from service.config import ListenConfig, is_local
+from service.listener import Listener
+from service.security.guards import Guards
+from service.security.key_check import KeyCheck
+
+
+class PublicListeners:
+    """For clients. Add the services to ``servers``, ``bind`` and ``start``."""
+
+    def __init__(self, listen: ListenConfig, guards: Guards, calls: CallInterceptor) -> None:
+        guarded = Listener((), _interceptors(calls, guards.clients), guards.certificates, listen.socket_mode)
+        self._addresses_by_listener = {guarded: listen.grpc_addresses}
+        if listen.plaintext_addresses:
+            plaintext = Listener((), [calls], None, listen.socket_mode)
+            self._addresses_by_listener[plaintext] = listen.plaintext_addresses
+
+    @property
+    def servers(self) -> list[grpc.aio.Server]:
+        return [listener.server for listener in self._addresses_by_listener]
+
+    @property
+    def addresses(self) -> list[str]:
+        """With the real ports once they are bound; plaintext ones come last."""
+        return [address for listener in self._addresses_by_listener for address in listener.addresses]
+
+    def bind(self) -> None:
+        """Listen on every address. Raises ListenError if that is not possible."""
+        for listener, addresses in self._addresses_by_listener.items():
+            for address in addresses:
+                listener.bind(address)
+
+    async def start(self) -> None:
+        """Let calls in."""
+        for server in self.servers:
+            await server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new call, let those that run go on for so long, and leave no socket behind."""
+        await asyncio.gather(*(listener.stop(grace_s) for listener in self._addresses_by_listener))
+
+
+def admin_listener(listen: ListenConfig, guards: Guards, calls: CallInterceptor) -> Listener:
+    """For operators, not bound yet."""
+    certificates = None if is_local(listen.admin_address) else guards.certificates
+    interceptors = _interceptors(calls, guards.operators)
+    return Listener([("grpc.enable_channelz", 1)], interceptors, certificates, listen.socket_mode)
+
+
+def _interceptors(calls: CallInterceptor, key_check: KeyCheck | None) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]
+    """Calls that are refused for their key are counted too."""
+    return [calls] if key_check is None else [calls, key_check]
