@@ -102,6 +102,13 @@ class Unauthenticated(ServiceError):
     reason = "UNAUTHENTICATED"
 
 
+class Aborted(ServiceError):
+    """The call was given up on; the reason says what for. Nothing is to be gained by repeating it as it was."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "ABORTED"
+
+
 class FailedPrecondition(ServiceError):
     """Change the engine's state first; the message, which is the core's, says what is in the way."""
 

@@ -26,6 +26,7 @@ from service.listeners import PublicListeners
 from service.metrics.rpcs import RpcMetrics
 from service.security.guards import Guards
 from service.served_model import ModelText
+from service.servicers.edge import ErrorEdge
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
 from service.servicers.vllm_engine.model_info import ModelCard
@@ -63,6 +64,7 @@ class FrontEnd:
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
         self.calls = CallInterceptor([self.rpcs, AccessLog()])
+        self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
         self._listeners: PublicListeners | None = None
 
     @property
@@ -86,7 +88,7 @@ class FrontEnd:
         inference = InferenceServicer(self.gate, text_threads)
         card = ModelCard.read(self._config.model)
         vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card)
-        listeners = self._listeners = PublicListeners(self._config.listen, guards, self.calls)
+        listeners = self._listeners = PublicListeners(self._config.listen, guards, self.calls, self.edge)
         for server in listeners.servers:
             add_public_services(server, inference, vllm_engine, self.health)
         self._resources.push_async_callback(listeners.stop, STOP_GRACE_S)

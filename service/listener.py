@@ -42,9 +42,14 @@ class Listener:
         interceptors: Iterable[grpc.aio.ServerInterceptor] = (),  # type: ignore[type-arg]
         certificates: Certificates | None = None,
         socket_mode: int = 0o600,
+        edge: ErrorEdge | None = None,
     ) -> None:
-        """``interceptors`` come before the edge where errors become statuses. With ``certificates`` all is TLS."""
-        self.server = grpc.aio.server(interceptors=[*interceptors, ErrorEdge()], options=[*_OPTIONS, *options])
+        """``interceptors`` come before the ``edge`` where errors become statuses, one of its own if none is given.
+
+        With ``certificates`` all is TLS.
+        """
+        behind = [*interceptors, edge or ErrorEdge()]
+        self.server = grpc.aio.server(interceptors=behind, options=[*_OPTIONS, *options])
         self.addresses: list[str] = []
         self._certificates = certificates
         self._socket_mode = socket_mode

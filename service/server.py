@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 
 import uvloop
 
@@ -28,6 +29,7 @@ from service.listener import ListenError
 from service.listeners import admin_listener
 from service.metrics.endpoint import MetricsEndpoint
 from service.metrics.exposition import Exposition
+from service.metrics.overload import overload_families
 from service.models import ModelError
 from service.private_folder import FolderError, private_folder
 from service.security.exposure import exposures
@@ -80,6 +82,7 @@ class GatewayServer:
         self._front_end = FrontEnd(config, self._resources)
         self._gate = self._front_end.gate
         self._exposition = Exposition(self._gate, self._front_end.rpcs)
+        self._exposition.add(partial(overload_families, self._front_end.edge))
         self._metrics = MetricsEndpoint(self._exposition.text)
         self._admin_addresses: list[str] = []
         self.listening = asyncio.Event()
@@ -167,7 +170,7 @@ class GatewayServer:
         logger.info("listening on %s, admin on %s; %s; loading", *addresses)
 
     async def _listen_for_operators(self, guards: Guards) -> None:
-        admin = admin_listener(self._config.listen, guards, self._front_end.calls)
+        admin = admin_listener(self._config.listen, guards, self._front_end.calls, self._front_end.edge)
         self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
         control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
         add_admin_services(admin.server, control, self._front_end.health)

@@ -15,6 +15,8 @@ class LimitsConfig:
     max_queued_tokens: int = 16 * 2**20
     """Prompt tokens of all sequences at once; a request counts its prompt ``n`` times."""
     drain_timeout_s: float = 30.0
+    write_stall_timeout_s: float = 60.0
+    """How long a stream may wait for its client to read one message."""
     max_logprobs: int = MAX_LOGPROBS
     """Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary."""
 
@@ -25,5 +27,8 @@ class LimitsConfig:
             raise ValueError(f"max_queued_requests must be at least 1, got {self.max_queued_requests}")
         if self.max_queued_tokens < 1:
             raise ValueError(f"max_queued_tokens must be at least 1, got {self.max_queued_tokens}")
+        if not 0 < self.write_stall_timeout_s <= MAX_TIMEOUT_S:
+            bounds = f"(0, {MAX_TIMEOUT_S:g}] s"
+            raise ValueError(f"write_stall_timeout must be in {bounds}, got {self.write_stall_timeout_s:g}")
         if not 0 <= self.drain_timeout_s <= MAX_TIMEOUT_S:
             raise ValueError(f"drain_timeout must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")

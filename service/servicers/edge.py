@@ -2,6 +2,8 @@
 
 A ServiceError goes out as its status with google.rpc details in the trailers. Anything else is a bug of ours: it is
 logged under an id, and the client is told that id and nothing more.
+
+Here, too, is what bounds any call: the bytes of the messages that calls hold, and the time that a write may take.
 """
 
 import asyncio
@@ -9,23 +11,40 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
 from grpc_status import rpc_status
 
 from core.wire.sampling_params import Violation
+from service.budget import Budget
 from service.calls.call import current_call
 from service.errors import Internal, InvalidRequest, ServiceError, Unimplemented, to_rpc_status
+from service.held_message import MAX_MESSAGE_BYTES, HeldMessage
+from service.stall_watch import StallWatch
 
 logger = logging.getLogger(__name__)
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context = grpc.aio.ServicerContext[Any, Any]
 
+WRITE_STALL_TIMEOUT_S = 60.0
+
 
 class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Wraps each call's handler."""
+    """Wraps each call's handler. One may serve several servers: its bounds are then of all together."""
+
+    def __init__(
+        self, write_stall_timeout_s: float = WRITE_STALL_TIMEOUT_S, max_message_bytes: int = MAX_MESSAGE_BYTES
+    ) -> None:
+        self.stall_watch = StallWatch(write_stall_timeout_s)
+        self._message_bytes = Budget(max_message_bytes)
+
+    @property
+    def num_message_bytes(self) -> int:
+        """Of the requests of all calls that run, as they came over the wire."""
+        return self._message_bytes.held
 
     async def intercept_service(
         self,
@@ -33,7 +52,7 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         handler = await continuation(handler_call_details)
-        return handler and _guarded(handler)
+        return handler and _guarded(handler, self.stall_watch, self._message_bytes)
 
 
 def not_built(method: str) -> Any:
@@ -45,12 +64,12 @@ def not_built(method: str) -> Any:
     return unimplemented
 
 
-def _guarded(handler: Handler) -> Handler:
+def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -> Handler:
     """``handler``, taking a stream of requests whatever it took.
 
     A call that ends without its request never reaches a handler of one request: gRPC would leave it unanswered.
     """
-    answer = _one_response if not handler.response_streaming else _many_responses
+    answer = partial(_many_responses, stall_watch) if handler.response_streaming else _one_response
     # Done here, not by gRPC: it answers UNKNOWN, without details, to what does not decode.
     decode = handler.request_deserializer or bytes
     read = _each_decoded if handler.request_streaming else _only_one_decoded
@@ -58,13 +77,16 @@ def _guarded(handler: Handler) -> Handler:
     method = getattr(handler, f"{'stream' if handler.request_streaming else 'unary'}_{answers}")
 
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> Any:
+        held = HeldMessage(message_bytes)
         try:
             try:
-                return await answer(method, await read(decode, messages, context), context)
+                return await answer(method, await read(decode, held, messages, context), context)
             except grpc.aio.BaseError:
                 raise
             except Exception as error:
                 failure = _as_failure(error)
+            finally:
+                held.release()
             # Not while the error is handled: gRPC keeps what abort raises, and with it every frame that led there.
             await context.abort_with_status(rpc_status.to_status(to_rpc_status(failure)))  # type: ignore[attr-defined]
         except grpc.aio.InternalError as error:
@@ -83,11 +105,14 @@ def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
         raise InvalidRequest([violation], reason="UNDECODABLE_REQUEST") from error
 
 
-async def _only_one_decoded(decode: Callable[[bytes], Any], _: AsyncIterator[bytes], context: Context) -> Any:
+async def _only_one_decoded(
+    decode: Callable[[bytes], Any], held: HeldMessage, _: AsyncIterator[bytes], context: Context
+) -> Any:
     # Not out of the iterator: left before its end, it would keep the message until it is collected.
     message = await context.read()
     if message is grpc.aio.EOF:  # type: ignore[attr-defined]
         raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
+    held.hold(message)
     request = _decoded(decode, message)
     if (call := current_call()) is not None:
         call.read(request)
@@ -95,10 +120,11 @@ async def _only_one_decoded(decode: Callable[[bytes], Any], _: AsyncIterator[byt
 
 
 async def _each_decoded(
-    decode: Callable[[bytes], Any], messages: AsyncIterator[bytes], _: Context
+    decode: Callable[[bytes], Any], held: HeldMessage, messages: AsyncIterator[bytes], _: Context
 ) -> AsyncIterator[Any]:
     async def decoded() -> AsyncIterator[Any]:
         async for message in messages:
+            held.hold(message)
             yield _decoded(decode, message)
 
     return decoded()
@@ -108,15 +134,20 @@ async def _one_response(method: Any, request: Any, context: Context) -> Any:
     return await method(request, context)
 
 
-async def _many_responses(method: Any, request: Any, context: Context) -> None:
+async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, context: Context) -> None:
     """Send what ``method`` yields. A cancelled call closes the generator here and now, not when it is collected."""
     responses = method(request, context)
     if not inspect.isasyncgen(responses):
         await responses
         return
     async with aclosing(responses):
-        async for response in responses:
-            await context.write(response)
+        with stall_watch.follow(responses, context.peer()) as writing:
+            async for response in responses:
+                writing.since = stall_watch.tick
+                await context.write(response)
+                writing.since = None
+                if writing.is_cut:
+                    await writing.end_if_cut()
 
 
 def _as_failure(error: Exception) -> ServiceError:

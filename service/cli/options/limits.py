@@ -31,11 +31,24 @@ _OPTIONS = [
         metavar="SECONDS",
         help="How long running requests may go on after SIGTERM.",
     ),
+    click.option(
+        "--write-stall-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        metavar="SECONDS",
+        help="A stream whose client does not read for so long is cut.",
+    ),
 ]
 
 
-def _read(max_queued_requests: int, max_queued_tokens: int, max_logprobs: int, drain_timeout: float) -> LimitsConfig:
-    return LimitsConfig(max_queued_requests, max_queued_tokens, drain_timeout, max_logprobs)
+def _read(
+    max_queued_requests: int,
+    max_queued_tokens: int,
+    max_logprobs: int,
+    drain_timeout: float,
+    write_stall_timeout: float,
+) -> LimitsConfig:
+    return LimitsConfig(max_queued_requests, max_queued_tokens, drain_timeout, write_stall_timeout, max_logprobs)
 
 
 LIMITS = OptionGroup("limits", "Limits", _OPTIONS, _read)

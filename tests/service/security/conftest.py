@@ -13,6 +13,7 @@ from service.calls.interceptor import CallInterceptor
 from service.config import ListenConfig, SecurityConfig
 from service.listeners import PublicListeners, admin_listener
 from service.security.guards import Guards
+from service.servicers.edge import ErrorEdge
 from service.servicers.health import Health
 from tests.service.security.whoami import WHOAMI, whoami_handler
 
@@ -39,7 +40,8 @@ def serve() -> Serve:
     @asynccontextmanager
     async def served(listen: ListenConfig, security: SecurityConfig) -> AsyncIterator[Served]:
         guards, calls, health = Guards(security), CallInterceptor([AccessLog()]), Health([WHOAMI])
-        public, admin = PublicListeners(listen, guards, calls), admin_listener(listen, guards, calls)
+        edge = ErrorEdge()
+        public, admin = PublicListeners(listen, guards, calls, edge), admin_listener(listen, guards, calls, edge)
         try:
             for server in (*public.servers, admin.server):
                 add_HealthServicer_to_server(health, server)

@@ -10,6 +10,7 @@ import pytest
 
 from service.errors import Internal, NotFound
 from service.listener import Listener
+from service.servicers.edge import ErrorEdge
 from tests.service.errors_of_calls import error_of
 
 Method = Callable[[bytes, Any], Any]
@@ -146,3 +147,33 @@ async def test_call_without_a_request(streams: bool) -> None:
         error = await error_of(channel.stream_unary("/S/M")(iter([]), timeout=60))
     assert (error.code, error.reason, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, "NO_REQUEST", ["request"])
     await listener.stop(0)
+
+
+async def test_bytes_of_all_calls_are_bounded() -> None:
+    """Of those that run; what is refused is told when to come again, and fits when another call has ended."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def method(request: bytes, _context: Any) -> bytes:
+        begun.set()
+        await ended.wait()
+        return request
+
+    edge = ErrorEdge(max_message_bytes=1000)
+    listener = Listener(edge=edge)
+    handler = grpc.unary_unary_rpc_method_handler(method)
+    listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": handler}),))
+    listener.bind("127.0.0.1:0")
+    await listener.server.start()
+    async with grpc.aio.insecure_channel(listener.addresses[0]) as channel:
+        call = channel.unary_unary("/S/M")
+        running = asyncio.ensure_future(call(bytes(900)))
+        await begun.wait()
+        error = await error_of(call(bytes(101)))
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+        assert error.retry_after_s
+        assert edge.num_message_bytes == 900
+        ended.set()
+        assert len(await running) == 900
+        assert await call(bytes(1000)) == bytes(1000)
+    await listener.stop(0)
+    assert edge.num_message_bytes == 0

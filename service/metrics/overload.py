@@ -1,0 +1,15 @@
+"""What shows that a server has too much to do, or its clients too little."""
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from service.servicers.edge import ErrorEdge
+
+
+def overload_families(edge: ErrorEdge) -> Iterator[Metric]:
+    """Of all calls, whatever their service."""
+    text = "Streams cut because their clients did not read."
+    yield CounterMetricFamily("sluicegate:stalled_streams", text, edge.stall_watch.num_cut)
+    text = "Bytes of the requests that calls hold, as they came over the wire."
+    yield GaugeMetricFamily("sluicegate:held_request_bytes", text, edge.num_message_bytes)
