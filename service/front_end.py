@@ -31,7 +31,7 @@ from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
 from service.servicers.vllm_engine.model_info import ModelCard
 from service.servicers.vllm_engine.servicer import VllmEngineServicer
-from service.services import CONTROL, INFERENCE, VLLM_ENGINE, add_public_services
+from service.services import CONTROL, INFERENCE, ROUTER_PROBES, VLLM_ENGINE, add_public_services
 from service.text_threads import TextThreads
 from service.wave_client import WaveClient
 
@@ -63,7 +63,7 @@ class FrontEnd:
         self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
-        self.calls = CallInterceptor([self.rpcs, AccessLog()])
+        self.calls = CallInterceptor([self.rpcs, AccessLog()], ROUTER_PROBES)
         self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
         self._listeners: PublicListeners | None = None
 

@@ -18,6 +18,16 @@ from sluicegate.v1.inference_service_pb2_grpc import add_InferenceServiceService
 INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 CONTROL = control_service_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name
 VLLM_ENGINE = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
+ROUTER_PROBES = frozenset(
+    f"/{service}/HealthCheck"
+    for service in (
+        "mlx.grpc.engine.MlxEngine",
+        "sglang.grpc.scheduler.SglangScheduler",
+        "tokenspeed.grpc.scheduler.TokenSpeedScheduler",
+        "trtllm.TrtllmService",
+    )
+)
+"""What a router calls at every server to find out which contract it speaks. That these are not here is no error."""
 _HEALTH = "grpc.health.v1.Health"
 _CHANNELZ = "grpc.channelz.v1.Channelz"
 

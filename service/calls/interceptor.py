@@ -1,7 +1,7 @@
 """Begins and ends every call, around everything else that is done with it, and tells those who watch."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -27,8 +27,10 @@ class CallObserver(Protocol):
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """To be the first interceptor of a server: it sees the status that goes out."""
 
-    def __init__(self, observers: Sequence[CallObserver]) -> None:
+    def __init__(self, observers: Sequence[CallObserver], probes: Collection[str] = ()) -> None:
+        """``probes``: methods that clients call to see if they are here. They are not, and nobody need know."""
         self._observers = observers
+        self._probes = probes
         self.model_name = ""
         """Of calls that name no other."""
 
@@ -38,6 +40,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         handler = await continuation(handler_call_details)
+        if not handler and handler_call_details.method in self._probes:
+            return handler
         if not handler:
             for observer in self._observers:
                 observer.miss()

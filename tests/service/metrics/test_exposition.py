@@ -13,6 +13,7 @@ from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
 from core.wire.stats import PrefixCacheStats, SchedulerStats, SpecDecodingStats
 from service.config import GatewayConfig
 from service.server import GatewayServer
+from service.services import ROUTER_PROBES
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.fake_core import FakeCore
@@ -172,7 +173,10 @@ async def test_lost_core(gateway: GatewayServer, inference: InferenceServiceStub
 
 
 async def test_calls(gateway: GatewayServer, inference: InferenceServiceStub, core: FakeCore) -> None:
-    """Calls count by method and status; streams that run are shown; a method that is not there makes no series."""
+    """Calls count by method and status; streams that run are shown; a method that is not there makes no series.
+
+    What a router asks every server to find out which contract it speaks is not counted at all.
+    """
     streams, (request_id, _) = await streams_of(inference, core, 2)
     answer = await scrape_async(gateway.metrics_address)
     assert answer.value("sluicegate:streams_open", method=GENERATE_STREAM) == 2
@@ -188,6 +192,9 @@ async def test_calls(gateway: GatewayServer, inference: InferenceServiceStub, co
         await HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         with pytest.raises(grpc.aio.AioRpcError):
             await channel.unary_unary("/no.such/Method")(b"")
+        for probe in ROUTER_PROBES:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary(probe)(b"")
     answer = await scrape_async(gateway.metrics_address)
     calls = {
         (sample.labels["method"].rpartition("/")[2], sample.labels["code"]): sample.value

@@ -159,3 +159,24 @@ def test_each_core_has_its_own(metrics: RequestMetrics) -> None:
     metrics.end(["a"], FinishReason.ABORT)
     assert counted(metrics.totals[1]) == {"ABORT": 1}
     assert counted(metrics.totals[0]) == {}
+
+
+def test_what_waits_is_the_youngest(metrics: RequestMetrics) -> None:
+    """Prompts of those that have given nothing, the last that came first; each core has its own."""
+    for name in ("a", "b", "c"):
+        metrics.add([a_request(name)])
+    metrics.add([a_request("other")], rank=1)
+    record(metrics, 1, EngineCoreOutput("b", [5]))
+    assert [metrics.num_waiting_tokens(0, num_waiting) for num_waiting in (0, 1, 2, 9)] == [0, 3, 6, 6]
+    assert metrics.num_waiting_tokens(1, 9) == 3
+
+
+def test_tokens_per_second_are_of_late(metrics: RequestMetrics, clock: Clock) -> None:
+    """Those of the last two seconds, by two; those of the prompt are none."""
+    metrics.add([a_request("a")])
+    record(metrics, 1, first_output("a", 0.5, 0.75))
+    record(metrics, 2, EngineCoreOutput("a", [5, 6, 7]))
+    assert metrics.tokens_per_second(0) == 2
+    assert metrics.totals[0].recent.cache_hit_rate == pytest.approx(2 / 3)
+    clock.now += 10
+    assert metrics.tokens_per_second(0) == 0
