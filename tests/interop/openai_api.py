@@ -65,7 +65,9 @@ class OpenAIApi:
     def _stream(self, path: str, request: Answer) -> Iterator[Iterator[Answer]]:
         connection = self._send(path, {"stream": True, "stream_options": {"include_usage": True}, **request})
         try:
-            yield _events(_checked(connection))
+            # It has the socket from here on.
+            with _checked(connection) as response:
+                yield _events(response)
         finally:
             connection.close()
 
