@@ -1,11 +1,18 @@
 """What is taken on: how much may be live at once, and what is told to those for whom there is no room."""
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.budget import Budget
+from service.budget import Budget, bounded_delay
 from service.errors import QueueFull, ResourceExhausted
 from service.prompt_embeds import MAX_EMBEDS_BYTES
+
+_MIN_ENDED = 8
+"""Of late, to judge by: fewer say little of how fast sequences end."""
+_HOPELESS_FACTOR = 2
+"""The wait for one's turn is an estimate: beyond so many times what a call has left, it is clear enough."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,17 @@ class Load(Protocol):
     def fills_kv_cache(self) -> bool:
         """Whether its prompt must fit into the KV cache."""
 
+    @property
+    def priority(self) -> int:
+        """Below 0: it may go before others."""
+
 
 class Admission:
     """Counts what is live, between ``admit`` and ``release``. Owned by the event loop."""
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionLimits, num_waiting: Callable[[], int] = lambda: 0) -> None:
+        """``num_waiting``: sequences at the cores that do not run yet."""
+        self._num_waiting = num_waiting
         self._max_cached_tokens = limits.max_cached_tokens
         self._sequences = Budget(limits.max_sequences)
         self._prompt_tokens = Budget(limits.max_prompt_tokens)
@@ -70,12 +83,14 @@ class Admission:
                 f"{bound}, the request asks for {num_sequences}", retry_after_s=budget.refuse(num_sequences)
             )
 
-    def admit(self, load: Load) -> None:
-        """Count ``load`` until its ``release``.
+    def admit(self, load: Load, time_remaining_s: float | None = None) -> None:
+        """Count ``load`` until its ``release``. ``time_remaining_s`` None: its call has no deadline.
 
         Raises ResourceExhausted for what could never be taken on, and QueueFull for what can be when others have ended.
         """
         self._check_size(load)
+        if time_remaining_s is not None and load.priority >= 0:
+            self._check_deadline(time_remaining_s)
         self.check_room(load.num_sequences)
         self._check_prompt_tokens(_all_prompt_tokens(load))
         self._check_embeds(load.num_embeds_bytes)
@@ -97,6 +112,17 @@ class Admission:
         if n > self._sequences.limit:
             bound = f"at most {self._sequences.limit} sequences may be live at once"
             raise ResourceExhausted(f"{bound}, the request asks for {n}", reason="TOO_MANY_SEQUENCES")
+
+    def _check_deadline(self, time_remaining_s: float) -> None:
+        """The core would get the request, hold it, and drop it at the deadline, while it keeps others waiting."""
+        num_waiting = self._num_waiting()
+        if not num_waiting or self._sequences.num_given_back < _MIN_ENDED:
+            return
+        wait_s = num_waiting / self._sequences.drain_per_s
+        if wait_s > _HOPELESS_FACTOR * time_remaining_s:
+            text = f"{num_waiting} sequences wait, some {wait_s:.1f} s, and the call has {time_remaining_s:.1f} s left"
+            delay_s = bounded_delay((wait_s - time_remaining_s) * (1 + random.random() / 4))
+            raise QueueFull(text, retry_after_s=delay_s, reason="DEADLINE_HOPELESS")
 
     def _check_prompt_tokens(self, num_tokens: int) -> None:
         budget = self._prompt_tokens

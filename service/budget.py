@@ -8,7 +8,7 @@ from collections.abc import Callable
 _DRAIN_WINDOW_S = 30
 _CROWD_WINDOW_S = 10
 _WHEN_NOTHING_ENDS_S = 5.0
-"""Nothing is known then: neither so short that the refused cost more than the served, nor so long that room is idle."""
+"""Nothing is known then."""
 _RETRY_BOUNDS_S = (0.1, 60.0)
 
 
@@ -49,6 +49,11 @@ class Budget:
             self._given_back.add(amount)
 
     @property
+    def num_given_back(self) -> int:
+        """Of late."""
+        return self._given_back.total()
+
+    @property
     def drain_per_s(self) -> float:
         """What was given back per second of late, idle time not counted; 0 if nothing was."""
         busy_s = self._clock() - self._busy_since
@@ -66,8 +71,13 @@ class Budget:
             return _WHEN_NOTHING_ENDS_S * (1 + self._chance())
         excess = max(self.held + amount - self.limit, 0)
         delay_s = (excess + self._chance() * self._refused.total()) / rate
-        low, high = _RETRY_BOUNDS_S
-        return min(max(delay_s, low * (1 + self._chance())), high)
+        return bounded_delay(delay_s, self._chance)
+
+
+def bounded_delay(delay_s: float, chance: Callable[[], float] = random.random) -> float:
+    """As RetryInfo may tell it: not so short that the refused cost more than the served, and a minute at most."""
+    low, high = _RETRY_BOUNDS_S
+    return min(max(delay_s, low * (1 + chance())), high)
 
 
 class RecentSum:

@@ -26,6 +26,7 @@ class EmbeddingRequest:
     num_sequences: int = 1
     num_embeds_bytes: int = 0
     fills_kv_cache: bool = False
+    priority: int = 0
 
     @property
     def num_prompt_tokens(self) -> int:

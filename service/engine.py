@@ -60,11 +60,15 @@ class Engine:
         return self.is_alive and not self.pulse.is_silent
 
     @property
+    def num_waiting(self) -> int:
+        """Sequences that do not run yet, those on their way to it included."""
+        scheduler = self.stats.scheduler
+        return scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs + self.num_sent_since_stats
+
+    @property
     def load(self) -> int:
         """How busy it is: four for each sequence that waits, one for each that runs."""
-        scheduler = self.stats.scheduler
-        num_waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs + self.num_sent_since_stats
-        return 4 * num_waiting + scheduler.num_running_reqs
+        return 4 * self.num_waiting + self.stats.scheduler.num_running_reqs
 
     def record(self, outputs: EngineCoreOutputs) -> None:
         """Take in the statistics of a message."""

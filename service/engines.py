@@ -104,6 +104,11 @@ class Engines:
         return [engine for engine in self.all if engine.is_alive]
 
     @property
+    def num_waiting(self) -> int:
+        """Sequences that do not run yet, at all of them."""
+        return sum(engine.num_waiting for engine in self.alive)
+
+    @property
     def are_silent(self) -> bool:
         """Whether some core does not answer."""
         return any(engine.pulse.is_silent for engine in self.alive)

@@ -106,7 +106,8 @@ class FrontEnd:
         adapters = Adapters(client, model.name)
         self.calls.model_name = model.name
         named = replace(model, adapters=adapters.by_name)
-        return Backend(named, client, engine_info, Generator(client, model.tokenizer, Admission(limits)), adapters)
+        admission = Admission(limits, lambda: engines.num_waiting)
+        return Backend(named, client, engine_info, Generator(client, model.tokenizer, admission), adapters)
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

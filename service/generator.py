@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from service.admission import Admission
+from service.calls.call import time_remaining_s
 from service.embedding import Embedded, Embedding, EmbeddingRequest
 from service.engine_client import EngineClient
 from service.errors import AlreadyExists, shown
@@ -121,7 +122,7 @@ class Generator:
         request = work.request
         if request.request_id in self._running:
             raise AlreadyExists(f"request_id {shown(request.request_id)} is the id of a live request")
-        self.admission.admit(request)
+        self.admission.admit(request, time_remaining_s())
         self._running[request.request_id] = work
         self._num_unfinished += 1
         self._idle.clear()

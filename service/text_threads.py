@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from service.budget import Budget
 from service.errors import QueueFull
 
 _Arguments = ParamSpec("_Arguments")
@@ -24,13 +25,12 @@ class TextThreads:
     """At most ``max_calls`` calls run or wait at once. Owned by the event loop."""
 
     def __init__(self, max_calls: int) -> None:
-        self._max_calls = max_calls
-        self._num_calls = 0
-        self._num_bytes = 0
+        self._calls = Budget(max_calls)
+        self._bytes = Budget(MAX_BYTES)
         self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="text")
 
     def __repr__(self) -> str:
-        return f"TextThreads({self._num_calls} of at most {self._max_calls} calls, {self._num_bytes} bytes)"
+        return f"TextThreads({self._calls.held} of at most {self._calls.limit} calls, {self._bytes.held} bytes)"
 
     async def run(
         self, num_bytes: int, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
@@ -39,18 +39,24 @@ class TextThreads:
 
         Raises QueueFull when too many calls or bytes are in already.
         """
-        if self._num_calls >= self._max_calls:
-            raise QueueFull(f"{self._num_calls} long texts are being read already, at most {self._max_calls} may be")
-        if self._num_bytes + num_bytes > MAX_BYTES:
-            bound = f"at most {MAX_BYTES} may be"
-            raise QueueFull(f"{self._num_bytes} bytes of texts are being read already, {bound}")
+        self._check_room(num_bytes)
         loop = asyncio.get_running_loop()
         future = self._pool.submit(work, *args, **kwargs)
-        self._count(1, num_bytes)
-        released = partial(self._count, -1, -num_bytes)
+        self._calls.take(1)
+        self._bytes.take(num_bytes)
+        released = partial(self._give_back, num_bytes)
         future.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(released))
         return await asyncio.wrap_future(future)
 
-    def _count(self, num_calls: int, num_bytes: int) -> None:
-        self._num_calls += num_calls
-        self._num_bytes += num_bytes
+    def _check_room(self, num_bytes: int) -> None:
+        calls, total = self._calls, self._bytes
+        if not calls.has_room(1):
+            text = f"{calls.held} long texts are being read already, at most {calls.limit} may be"
+            raise QueueFull(text, retry_after_s=calls.refuse(1))
+        if not total.has_room(num_bytes):
+            text = f"{total.held} bytes of texts are being read already, at most {total.limit} may be"
+            raise QueueFull(text, retry_after_s=total.refuse(num_bytes))
+
+    def _give_back(self, num_bytes: int) -> None:
+        self._calls.give_back(1)
+        self._bytes.give_back(num_bytes)

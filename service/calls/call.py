@@ -39,6 +39,7 @@ class Call:
     __slots__ = (
         "_metadata",
         "_trace_headers",
+        "deadline",
         "ends",
         "key_name",
         "method",
@@ -55,6 +56,8 @@ class Call:
         self.method = method
         self.model = model
         self.started_at = time.monotonic()
+        self.deadline: float | None = None
+        """On the clock of ``started_at``; None: the client waits for ever."""
         self.request_id = ""
         self.key_name = ""
         """Of the key that let it in."""
@@ -68,6 +71,11 @@ class Call:
 
     def __repr__(self) -> str:
         return f"Call({self.method!r}, {self.request_id!r}, {len(self.ends)} of {self.num_sequences} sequences ended)"
+
+    @property
+    def time_remaining_s(self) -> float | None:
+        """Until its deadline; None: it has none."""
+        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
 
     @property
     def num_output_tokens(self) -> int:
@@ -120,6 +128,12 @@ _current: ContextVar[Call | None] = ContextVar("call", default=None)
 def current_call() -> Call | None:
     """The one on whose behalf this runs. None: nobody's."""
     return _current.get()
+
+
+def time_remaining_s() -> float | None:
+    """That the current call has. None: it has no deadline, or there is no call."""
+    call = current_call()
+    return None if call is None else call.time_remaining_s
 
 
 @contextmanager

@@ -55,6 +55,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
         async def observed(request: Any, context: Context) -> Any:
             call = Call(method, context.invocation_metadata() or (), self.model_name)
+            if (remaining_s := context.time_remaining()) is not None:
+                call.deadline = call.started_at + remaining_s
             with running(call), self._observing(call, context, is_stream=responses):
                 return await answer(request, context)
 

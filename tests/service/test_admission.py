@@ -82,3 +82,39 @@ def test_refused_are_told_when_to_come_again() -> None:
         with pytest.raises(QueueFull) as refused:
             admission.admit(load)
         assert 0.1 <= refused.value.retry_after_s <= 60
+
+
+def busy_admission(num_waiting: int, num_ended: int = 8) -> Admission:
+    """Of late so many have ended, all in the same moment, which counts as a second."""
+    admission = Admission(AdmissionLimits(10_000, 100, 1_000_000), lambda: num_waiting)
+    admission.admit(tokens(1))
+    for _ in range(num_ended):
+        admission.admit(tokens(1))
+        admission.release(tokens(1))
+    return admission
+
+
+def test_deadline_that_cannot_be_met() -> None:
+    """Some 100 s of work wait: a call that has 10 s is refused now, and told when to come again."""
+    with pytest.raises(QueueFull, match=r"800 sequences wait, .* the call has 10.0 s left") as refused:
+        busy_admission(800).admit(tokens(1), 10)
+    assert refused.value.reason == "DEADLINE_HOPELESS"
+    assert 0.1 <= refused.value.retry_after_s <= 60
+
+
+@pytest.mark.parametrize(
+    ("admission", "request_of_call", "time_remaining_s"),
+    [
+        (busy_admission(0), tokens(1), 0.0),
+        (busy_admission(800, num_ended=7), tokens(1), 0.1),
+        (busy_admission(800), tokens(1), None),
+        (busy_admission(8), tokens(1), 60.0),
+        (busy_admission(800), GenerationRequest("r", [1], SamplingParams(), priority=-1), 0.1),
+    ],
+    ids=["nobody waits", "too little is known", "no deadline", "it may be met", "it goes before others"],
+)
+def test_deadline_that_may_be_met(
+    admission: Admission, request_of_call: GenerationRequest, time_remaining_s: float | None
+) -> None:
+    """Only what is clear is refused."""
+    admission.admit(request_of_call, time_remaining_s)
