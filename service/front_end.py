@@ -6,7 +6,7 @@ To the cores it is a front end: a pair of sockets of its own, and a ``client_ind
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -15,7 +15,7 @@ from core.wire.messages import EngineReadyResponse
 from service.adapters import Adapters
 from service.admission import Admission, AdmissionLimits
 from service.calls.access_log import AccessLog
-from service.calls.interceptor import CallInterceptor
+from service.calls.interceptor import CallInterceptor, CallObserver
 from service.config import GatewayConfig
 from service.engine import max_cached_tokens
 from service.engine_client import EngineClient
@@ -63,7 +63,7 @@ class FrontEnd:
         self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
-        self.calls = CallInterceptor([self.rpcs, AccessLog()], ROUTER_PROBES)
+        self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
         self._listeners: PublicListeners | None = None
 
@@ -108,6 +108,14 @@ class FrontEnd:
         named = replace(model, adapters=adapters.by_name)
         admission = Admission(limits, lambda: engines.num_waiting)
         return Backend(named, client, engine_info, Generator(client, model.tokenizer, admission), adapters)
+
+    def _spans(self) -> Iterator[CallObserver]:
+        if self._config.tracing.endpoint:
+            from service.tracing.tracing import Tracing
+
+            tracing = Tracing(self._config.tracing.endpoint)
+            self._resources.push_async_callback(asyncio.to_thread, tracing.close, STOP_GRACE_S)
+            yield tracing.spans
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

@@ -52,7 +52,7 @@ def _loaded_by(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import service.server", {"torch"}),
+        ("import service.server", {"torch", "opentelemetry"}),
         ("import core.process", {"grpc", "google"}),
         ("import core.wire.codec, core.wire.messages, core.wire.handshake", {"grpc", "google", "torch"}),
         ("import sluicegate_client", {"torch", "zmq", "core", "service"}),

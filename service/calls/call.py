@@ -19,7 +19,10 @@ _TRACE_HEADERS = "traceparent", "tracestate"
 
 @dataclass(frozen=True, slots=True)
 class SequenceEnd:
-    """How one sequence went. ``…_at`` are the core's clock, ``…_heard_at`` the gateway's; None: it came not so far."""
+    """How one sequence went. ``…_at`` are the core's clock, ``…_heard_at`` the gateway's; None: it came not so far.
+
+    A vector counts as a first token after which there are no others.
+    """
 
     core_id: str
     reason: FinishReason
@@ -37,11 +40,12 @@ class Call:
     """One call. Owned by the event loop; what is not known yet is empty."""
 
     __slots__ = (
-        "_metadata",
         "_trace_headers",
         "deadline",
         "ends",
+        "events",
         "key_name",
+        "metadata",
         "method",
         "model",
         "num_prompt_tokens",
@@ -66,7 +70,9 @@ class Call:
         self.num_sequences = 0
         self.sampling_params: SamplingParams | None = None
         self.ends: list[SequenceEnd] = []
-        self._metadata = metadata
+        self.events: list[tuple[str, int]] = []
+        """What befell it, and when: nanoseconds since the epoch."""
+        self.metadata = metadata
         self._trace_headers: dict[str, str] | None = None
 
     def __repr__(self) -> str:
@@ -92,7 +98,7 @@ class Call:
     def trace_headers(self) -> dict[str, str] | None:
         """What the core is to know of the trace: those of our span, or else the caller's. None: there is no trace."""
         if self._trace_headers is None:
-            found = {key: str(value) for key, value in self._metadata if key in _TRACE_HEADERS}
+            found = {key: str(value) for key, value in self.metadata if key in _TRACE_HEADERS}
             self._trace_headers = found if "traceparent" in found else {}
         return self._trace_headers or None
 
@@ -114,6 +120,10 @@ class Call:
         self.sampling_params = first.sampling_params
         if first.lora_request is not None:
             self.model = first.lora_request.lora_name
+
+    def note(self, event: str) -> None:
+        """Something out of the ordinary befalls it now."""
+        self.events.append((event, time.time_ns()))
 
     def names(self) -> Iterator[tuple[str, str]]:
         """What a log line says of it."""

@@ -15,7 +15,16 @@ from service.cli.options.listening import LISTENING
 from service.cli.options.logs import LOGS, Logs
 from service.cli.options.security import SECURITY
 from service.cli.options.serving import SERVING
-from service.config import CoreConfig, CoreTerms, GatewayConfig, LimitsConfig, ListenConfig, SecurityConfig
+from service.cli.options.tracing import TRACING
+from service.config import (
+    CoreConfig,
+    CoreTerms,
+    GatewayConfig,
+    LimitsConfig,
+    ListenConfig,
+    SecurityConfig,
+    TracingConfig,
+)
 from service.logs import LogFormat, configure_logging
 from service.models import ModelFiles
 
@@ -24,7 +33,7 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "max_content_width": 120,
     "show_default": True,
 }
-_GROUPS = (LISTENING, SECURITY, SERVING, LIMITS, CORES, LOGS)
+_GROUPS = (LISTENING, SECURITY, SERVING, LIMITS, CORES, LOGS, TRACING)
 
 
 class GatewayCommand(SectionedCommand):
@@ -46,6 +55,7 @@ class GatewaySettings:
     log_format: LogFormat
     lora_modules: tuple[tuple[str, str], ...] = ()
     security: SecurityConfig = field(default_factory=SecurityConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
 
     def core_config(self, **where: Any) -> CoreConfig:
         """Of the cores; ``where`` says where they come from. Raises ValueError."""
@@ -55,7 +65,7 @@ class GatewaySettings:
         """The whole configuration, for a model and where its core comes from."""
         named = replace(model, name=self.served_model_name or model.name)
         limits = self.limits, self.max_model_len, self.lora_modules
-        return GatewayConfig(named, core, self.listen, *limits, self.security)
+        return GatewayConfig(named, core, self.listen, *limits, self.security, self.tracing)
 
 
 @contextmanager
@@ -75,7 +85,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         logs: Logs = LOGS.take(values)
         configure_logging(logs.log_level, logs.log_format, logs.access_log)
         with usage_errors():
-            groups = LISTENING, SECURITY, LIMITS, CORES
+            groups = LISTENING, SECURITY, LIMITS, CORES, TRACING
             pieces: dict[str, Any] = {group.name: group.take(values) for group in groups}
             pieces["core"] = _with_logs(pieces["core"], logs)
             pieces |= {"log_level": logs.log_level, "log_format": logs.log_format}

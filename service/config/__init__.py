@@ -6,6 +6,7 @@ from service.config.gateway import GatewayConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
 from service.config.security import SecurityConfig, TlsConfig
+from service.config.tracing import TracingConfig
 
 __all__ = [
     "MAX_DATA_PARALLEL_SIZE",
@@ -17,6 +18,7 @@ __all__ = [
     "ListenConfig",
     "SecurityConfig",
     "TlsConfig",
+    "TracingConfig",
     "is_local",
     "socket_path",
 ]

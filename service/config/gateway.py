@@ -8,6 +8,7 @@ from service.config.core import CoreConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
 from service.config.security import SecurityConfig
+from service.config.tracing import TracingConfig
 from service.models import ModelFiles
 
 _MAX_MODEL_NAME_BYTES = 256
@@ -26,6 +27,7 @@ class GatewayConfig:
     lora_modules: tuple[tuple[str, str], ...] = ()
     """Adapters to load before the first request: names and folders, which are on the cores' machines."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
 
     def __post_init__(self) -> None:
         _check_model_name(self.model.name)

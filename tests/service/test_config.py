@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig, SecurityConfig, TlsConfig
+from service.config import (
+    CoreConfig,
+    GatewayConfig,
+    LimitsConfig,
+    ListenConfig,
+    SecurityConfig,
+    TlsConfig,
+    TracingConfig,
+)
 from service.models import ModelFiles
 
 
@@ -38,6 +46,10 @@ FILES = named("m")
         (LimitsConfig, {"drain_timeout_s": -1}, r"drain_timeout must be in \[0, 1e\+06\] s, got -1"),
         (LimitsConfig, {"drain_timeout_s": float("nan")}, "got nan"),
         (LimitsConfig, {"drain_timeout_s": float("inf")}, "got inf"),
+        (TracingConfig, {"endpoint": "collector:4317"}, "otlp_traces_endpoint must be http.* got 'collector:4317'"),
+        (TracingConfig, {"endpoint": "http://"}, "got 'http://'"),
+        (TracingConfig, {"endpoint": "http://x:0"}, "got 'http://x:0'"),
+        (TracingConfig, {"endpoint": "http://x:y"}, "got 'http://x:y'"),
         (CoreConfig, {}, "needs a command or a handshake_address"),
         (
             CoreConfig,

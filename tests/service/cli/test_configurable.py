@@ -124,6 +124,7 @@ def test_every_flag_of_every_command_has_a_variable(name: str) -> None:
     assert command is not None
     for option in command.params:
         if isinstance(option, click.Option):
-            assert option.envvar == variable_of(key_of(option))
+            names = [option.envvar] if isinstance(option.envvar, str) else [*(option.envvar or ())]
+            assert names[0] == variable_of(key_of(option))
             assert option.show_envvar
     assert [option.name for option in command.params].count("config") == 1

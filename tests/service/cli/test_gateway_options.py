@@ -76,6 +76,23 @@ def test_security(config: Path) -> None:
         assert message in result.output
 
 
+def test_tracing() -> None:
+    """Spans are asked for by a flag, or by OpenTelemetry's own variable; without either there are none."""
+    url = "http://collector:4317"
+    for result, settings, _ in (
+        run("--otlp-traces-endpoint", url),
+        run(env={"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url}),
+        run(env={"SLUICEGATE_OTLP_TRACES_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://other:1"}),
+    ):
+        assert settings is not None, result.output
+        assert settings.tracing.endpoint == url
+    _, settings, _ = run()
+    assert settings is not None
+    assert settings.tracing.endpoint == ""
+    result, _, _ = run("--otlp-traces-endpoint", "collector:4317")
+    assert "otlp_traces_endpoint must be http(s)://HOST:PORT, got 'collector:4317'" in result.output
+
+
 def test_adapters(config: Path) -> None:
     """Names with their folders, as often as there are adapters; a relative path is one from here."""
     _, settings, _ = run("--lora-modules", "a=/a", "--lora-modules", "b=x=y")

@@ -14,6 +14,7 @@ from core.wire.messages import (
     PrefillStats,
 )
 from core.wire.sampling_params import SamplingParams
+from service.calls.call import Call, SequenceEnd, running
 from service.metrics.histogram import Histogram
 from service.metrics.request_totals import RequestTotals
 from service.metrics.requests import RequestMetrics
@@ -180,3 +181,23 @@ def test_tokens_per_second_are_of_late(metrics: RequestMetrics, clock: Clock) ->
     assert metrics.totals[0].recent.cache_hit_rate == pytest.approx(2 / 3)
     clock.now += 10
     assert metrics.tokens_per_second(0) == 0
+
+
+def test_calls_are_told(metrics: RequestMetrics, clock: Clock) -> None:
+    """A call is told how each of its sequences went, and what befell them; whoever is not in a call is not."""
+    with running(Call("/S/M")) as call:
+        metrics.add([a_request("a"), a_request("b")])
+    metrics.add([a_request("c")])
+    clock.now += 2
+    record(metrics, 50.0, first_output("a", 47.0, 48.0), first_output("c", 47.0, 48.0))
+    metrics.note(["a", "b", "c", "d"], "resumed")
+    preempted = EngineCoreOutput("a", [6], events=[EngineCoreEvent(EventType.PREEMPTED, 51.0)])
+    record(metrics, 52.0, preempted)
+    record(metrics, 53.0, EngineCoreOutput("a", [7], finish_reason=FinishReason.LENGTH))
+    metrics.end(["b", "c"], FinishReason.ABORT)
+    assert [event for event, _ in call.events] == ["resumed"]
+    assert call.ends == [
+        SequenceEnd("a", FinishReason.LENGTH, 3, 2, 1, 47.0, 48.0, 50.0, 53.0, 1002.0),
+        SequenceEnd("b", FinishReason.ABORT, 0, 0, 0, None, None, None, None, None),
+    ]
+    assert call.num_sequences == 2
