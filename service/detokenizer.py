@@ -8,6 +8,8 @@ for each token, and fails or repeats itself where the bytes are no UTF-8.
 from codecs import utf_8_decode
 from collections.abc import Mapping, Sequence
 
+from service.token_bytes import UnknownTokenError
+
 _MAX_INCOMPLETE_BYTES = 3
 _REPLACEMENT = "\ufffd"
 
@@ -33,6 +35,27 @@ class Detokenizer:
         text, num_used = utf_8_decode(data, "replace", False)
         self._pending = data[num_used:]
         return text
+
+    def peek(self, token_ids: Sequence[int]) -> tuple[str, bytes] | None:
+        """The text that ``feed`` would give for all, and what would then be pending: ``commit`` that if the text
+        is used. None: only ``feed`` can tell, as a character of the prompt is incomplete, or a token unknown.
+        """
+        if self._prompt_tail:
+            return None
+        token_bytes = self._token_bytes
+        try:
+            if len(token_ids) == 1:
+                data = self._pending + token_bytes[token_ids[0]]
+            else:
+                data = self._pending + b"".join([token_bytes[token_id] for token_id in token_ids])
+        except UnknownTokenError:
+            return None
+        text, num_used = utf_8_decode(data, "replace", False)
+        return text, data[num_used:]
+
+    def commit(self, pending: bytes) -> None:
+        """Go on from what ``peek`` saw."""
+        self._pending = pending
 
     def skip(self, token_id: int) -> None:
         """Pass over ``token_id`` without its text. Raises UnknownTokenError."""

@@ -10,7 +10,7 @@ Everything runs on the event loop. Sending is synchronous on purpose: a request 
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.wire.messages import (
@@ -67,13 +67,16 @@ class EngineClient:
         """Requests at one core that have not ended."""
         return sum(len(stream.unfinished) for stream in self._streams_at(rank))
 
-    def add(self, requests: Sequence[EngineCoreRequest]) -> OutputStream:
+    def add(
+        self, requests: Sequence[EngineCoreRequest], on_arrival: Callable[[bool], None] | None = None
+    ) -> OutputStream:
         """Submit ``requests``, of one prompt, to one core; their outputs all come through the stream returned.
 
+        ``on_arrival`` is the stream's.
         The caller must close it. Raises Unavailable if there is no core to take them.
         """
         engine = self._choose(requests[0])
-        stream = OutputStream((request.request_id for request in requests), engine.rank)
+        stream = OutputStream((request.request_id for request in requests), engine.rank, on_arrival)
         try:
             for request in requests:
                 self._streams[request.request_id] = stream

@@ -43,6 +43,9 @@ class Generation:
         self._num_unfinished = n
         self._num_failed = 0
         self._started = False
+        params = request.sampling_params
+        self._wants_logprobs = params.logprobs is not None or params.logprob_token_ids is not None
+        self._wants_token_ids = request.output.token_ids
 
     def __repr__(self) -> str:
         return f"Generation({self.request.request_id!r}, {self._num_unfinished} of {len(self._children)} unfinished)"
@@ -86,6 +89,8 @@ class Generation:
         Raises InvalidRequest if the core refused the request, Internal if every sequence has failed. A sequence that
         fails while another does not ends as ERROR.
         """
+        if self._started and self._is_plain(output) and (plain := self._pass_through(output)) is not None:
+            return plain
         if output.finish_reason is FinishReason.ERROR and not self._started and not output.new_token_ids:
             # Every sequence asks for the same: what the core refuses once, before anything, it refuses n times.
             raise_if_refused(self.request.request_id, output.stop_reason)
@@ -100,6 +105,25 @@ class Generation:
             return events + self._progress(child, output)
         except UnknownTokenError as error:
             return [*events, self._fail(child, child.sequence.broken_off(), error)]
+
+    def _is_plain(self, output: EngineCoreOutput) -> bool:
+        """It has tokens and nothing else, as nearly all have."""
+        return (
+            output.finish_reason is None
+            and output.new_logprobs is None
+            and output.prefill_stats is None
+            and not output.num_nans_in_logits
+            and not self._wants_logprobs
+        )
+
+    def _pass_through(self, output: EngineCoreOutput) -> list[Event] | None:
+        """As ``feed``, of a plain output; None if that needs a closer look."""
+        sequence = self._children[output.request_id].sequence
+        text = sequence.pass_through(output.new_token_ids)
+        if text is None:
+            return None
+        token_ids = output.new_token_ids if self._wants_token_ids else []
+        return [Delta(sequence.index, text, token_ids, None)] if text or token_ids else []
 
     def _sensible(self, num_cached_tokens: int) -> int:
         """Of the prompt, whatever the core says."""

@@ -1,40 +1,22 @@
 """The requests that run: taken on, put to the core, streamed, and always cleaned up after."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
+from core.wire.messages import FinishReason
 from service.admission import Admission
 from service.calls.call import time_remaining_s
 from service.embedding import Embedded, Embedding, EmbeddingRequest
 from service.engine_client import EngineClient
 from service.errors import AlreadyExists, shown
-from service.events import Event, Finished
+from service.events import Event
 from service.generation import Generation
 from service.generation_request import GenerationRequest
-from service.output_stream import OutputStream
+from service.run import EventT, Run, Work
 from service.tokenizer import Tokenizer
-
-_Event = TypeVar("_Event", covariant=True)
-
-
-class _Work(Protocol[_Event]):
-    """A request on its way: a Generation or an Embedding."""
-
-    @property
-    def request(self) -> GenerationRequest | EmbeddingRequest: ...
-
-    @property
-    def core_ids(self) -> list[str]: ...
-
-    @property
-    def finished(self) -> bool: ...
-
-    def core_requests(self) -> list[EngineCoreRequest]: ...
-
-    def feed(self, output: EngineCoreOutput, /) -> Sequence[_Event]: ...
+from service.wakeup import Wakeup
 
 
 class Generator:
@@ -44,7 +26,7 @@ class Generator:
         self._engine = engine
         self._tokenizer = tokenizer
         self.admission = admission
-        self._running: dict[str, _Work[Any]] = {}
+        self._running: dict[str, Work[Any]] = {}
         self._num_unfinished = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -69,24 +51,36 @@ class Generator:
         Unavailable without a core.
         The events may raise Internal when the core fails at the request, Unavailable when the core dies.
         """
-        return self._run(Generation(request, self._tokenizer))
+        return self._events(Generation(request, self._tokenizer))
 
     def start_embedding(self, request: EmbeddingRequest) -> AbstractContextManager[AsyncIterator[Embedded]]:
         """As ``start``; the one event is the vector. It may also raise Unavailable if the request is aborted."""
-        return self._run(Embedding(request))
+        return self._events(Embedding(request))
+
+    def open(
+        self, request: GenerationRequest, on_arrival: Callable[[bool], None]
+    ) -> AbstractContextManager[Run[Event]]:
+        """As ``start``, for a caller that takes the events itself when ``on_arrival`` is called, as of OutputStream."""
+        return self._run(Generation(request, self._tokenizer), on_arrival)
 
     @contextmanager
-    def _run(self, work: _Work[_Event]) -> Iterator[AsyncIterator[_Event]]:
+    def _events(self, work: Work[EventT]) -> Iterator[AsyncIterator[EventT]]:
+        wakeup = Wakeup()
+        with self._run(work, wakeup.set) as run:
+            yield _taken(run, wakeup)
+
+    @contextmanager
+    def _run(self, work: Work[EventT], on_arrival: Callable[[bool], None]) -> Iterator[Run[EventT]]:
         with self._in_table(work):
-            stream = self._engine.add(work.core_requests())
-            end = FinishReason.ABORT
+            stream = self._engine.add(work.core_requests(), on_arrival)
+            run = Run(work, stream, self._engine, self._finish_one)
             try:
-                yield self._events(work, stream)
+                yield run
             except Exception:
-                end = FinishReason.ERROR
+                run.end = FinishReason.ERROR
                 raise
             finally:
-                self._engine.close_stream(stream, end)
+                self._engine.close_stream(stream, run.end)
 
     def check_room(self, num_sequences: int) -> None:
         """Raises QueueFull unless so many more may be live."""
@@ -117,7 +111,7 @@ class Generator:
         return self.abort(list(self._running))
 
     @contextmanager
-    def _in_table(self, work: _Work[Any]) -> Iterator[None]:
+    def _in_table(self, work: Work[Any]) -> Iterator[None]:
         """``work`` is counted, and can be aborted. Raises as ``start`` if it cannot be taken on."""
         request = work.request
         if request.request_id in self._running:
@@ -139,13 +133,9 @@ class Generator:
         if not self._num_unfinished:
             self._idle.set()
 
-    async def _events(self, work: _Work[_Event], stream: OutputStream) -> AsyncIterator[_Event]:
-        while not work.finished:
-            for output in await stream.next():
-                events = work.feed(output)
-                if work.finished:
-                    self._finish_one()
-                for event in events:
-                    if isinstance(event, Finished) and not output.finished:
-                        self._engine.stop(stream, output.request_id, event.finish.reason)
-                    yield event
+
+async def _taken(run: Run[EventT], wakeup: Wakeup) -> AsyncIterator[EventT]:
+    while not run.finished:
+        await wakeup.wait()
+        for event in run.take():
+            yield event

@@ -11,6 +11,7 @@ from service.config import socket_path
 from service.port import check_port
 from service.security.certificates import Certificates
 from service.servicers.edge import ErrorEdge
+from service.yielding_threads import yielding_threads
 
 MAX_RECEIVE_BYTES = 16 * 2**20
 """Largest message taken: some two million prompt tokens, or their embeddings for some thousand."""
@@ -49,7 +50,8 @@ class Listener:
         With ``certificates`` all is TLS.
         """
         behind = [*interceptors, edge or ErrorEdge()]
-        self.server = grpc.aio.server(interceptors=behind, options=[*_OPTIONS, *options])
+        with yielding_threads():
+            self.server = grpc.aio.server(interceptors=behind, options=[*_OPTIONS, *options])
         self.addresses: list[str] = []
         self._certificates = certificates
         self._socket_mode = socket_mode

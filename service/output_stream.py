@@ -1,88 +1,108 @@
 """Where the reader leaves one caller's outputs: one slot per request id, however far the caller falls behind."""
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from core.wire.messages import EngineCoreOutput, LogprobsLists
+from service.wakeup import Wakeup
 
 
 class OutputStream:
     """The outputs of one caller's requests, which the core of ``rank`` runs.
 
     Outputs not taken yet are merged, so memory is bounded by ``max_tokens``.
-    Owned by the event loop: the reader puts and fails, the caller awaits ``next``. Nothing here blocks.
+    Owned by the event loop: the reader puts and fails, the caller awaits ``next``. Or it takes when ``on_arrival`` says
+    that something has come, and whether it is urgent: the first output, a last one, a failure. Nothing here blocks.
     """
 
-    def __init__(self, request_ids: Iterable[str], rank: int = 0) -> None:
+    __slots__ = (
+        "_failure",
+        "_has_begun",
+        "_logprobs",
+        "_on_arrival",
+        "_waiting",
+        "_wakeup",
+        "rank",
+        "request_ids",
+        "unfinished",
+    )
+
+    def __init__(
+        self, request_ids: Iterable[str], rank: int = 0, on_arrival: Callable[[bool], None] | None = None
+    ) -> None:
         self.rank = rank
         self.request_ids = tuple(request_ids)
         self.unfinished = set(self.request_ids)
-        self._slots: dict[str, _Slot] = {}
+        self._waiting: dict[str, EngineCoreOutput] = {}
+        self._logprobs: dict[str, list[LogprobsLists]] = {}
         self._failure: Exception | None = None
-        self._wakeup: asyncio.Future[None] | None = None
+        self._has_begun = False
+        self._wakeup = Wakeup()
+        self._on_arrival = on_arrival or self._wakeup.set
 
     def __repr__(self) -> str:
-        return f"OutputStream({len(self.unfinished)} of {len(self.request_ids)} unfinished, {len(self._slots)} waiting)"
+        return (
+            f"OutputStream({len(self.unfinished)} of {len(self.request_ids)} unfinished, {len(self._waiting)} waiting)"
+        )
 
     def put(self, output: EngineCoreOutput) -> bool:
         """Leave ``output`` for the caller; an output of a request that has ended is dropped. True: it was merged."""
         request_id = output.request_id
         if request_id not in self.unfinished:
             return False
-        if output.finished:
+        is_urgent = not self._has_begun
+        if output.finish_reason is not None:
             self.unfinished.discard(request_id)
-        waiting = self._slots.get(request_id)
+            is_urgent = True
+        waiting = self._waiting.get(request_id)
         if waiting is None:
-            self._slots[request_id] = _Slot(output)
+            self._waiting[request_id] = output
+            self._has_begun = True
         else:
-            waiting.merge(output)
-        self._wake()
+            self._merge(waiting, output)
+        self._on_arrival(is_urgent)
         return waiting is not None
 
     def fail(self, error: Exception) -> None:
-        """Let ``next`` raise ``error`` once the outputs that came before it are taken. The first error wins."""
+        """Let ``take`` raise ``error`` once the outputs that came before it are taken. The first error wins."""
         if self._failure is None:
             self._failure = error
-        self._wake()
+        self._on_arrival(True)
 
     def finish(self, request_id: str) -> None:
         """The caller wants no more of ``request_id``."""
         self.unfinished.discard(request_id)
-        self._slots.pop(request_id, None)
+        self._waiting.pop(request_id, None)
+        self._logprobs.pop(request_id, None)
 
     async def next(self) -> list[EngineCoreOutput]:
-        """What came since the last call, one output per request; waits for at least one. Raises what ``fail`` set."""
-        while not self._slots:
-            if self._failure is not None:
-                raise self._failure
-            self._wakeup = asyncio.get_running_loop().create_future()
-            await self._wakeup
-        outputs = [slot.take() for slot in self._slots.values()]
-        self._slots.clear()
+        """As ``take``; waits for at least one output. For a caller that gave no ``on_arrival``."""
+        while not (outputs := self.take()):
+            await self._wakeup.wait()
         return outputs
 
-    def _wake(self) -> None:
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
+    def take(self) -> list[EngineCoreOutput]:
+        """What came since the last call, one output per request. Raises what ``fail`` set."""
+        if not self._waiting:
+            if self._failure is not None:
+                raise self._failure
+            return []
+        outputs = [*self._waiting.values()]
+        self._waiting.clear()
+        if self._logprobs:
+            for output in outputs:
+                if (parts := self._logprobs.pop(output.request_id, None)) is not None:
+                    output.new_logprobs = _joined(parts)
+        if self._failure is not None:
+            self._on_arrival(True)  # for the next call, which raises it
+        return outputs
 
-
-class _Slot:
-    """The outputs of one request that wait, as one output."""
-
-    __slots__ = ("_logprobs", "_output")
-
-    def __init__(self, output: EngineCoreOutput) -> None:
-        self._output = output
-        self._logprobs = [] if output.new_logprobs is None else [output.new_logprobs]
-
-    def merge(self, output: EngineCoreOutput) -> None:
+    def _merge(self, waiting: EngineCoreOutput, output: EngineCoreOutput) -> None:
         """Append ``output``. What only a first or only a last output has is kept."""
-        waiting = self._output
-        waiting.new_token_ids.extend(output.new_token_ids)
         if output.new_logprobs is not None:
-            self._logprobs.append(output.new_logprobs)
+            self._note_logprobs(waiting, output.new_logprobs)
+        waiting.new_token_ids.extend(output.new_token_ids)
         waiting.finish_reason = output.finish_reason
         waiting.stop_reason = output.stop_reason
         waiting.num_nans_in_logits += output.num_nans_in_logits
@@ -91,11 +111,14 @@ class _Slot:
         if waiting.new_prompt_logprobs_tensors is None:
             waiting.new_prompt_logprobs_tensors = output.new_prompt_logprobs_tensors
 
-    def take(self) -> EngineCoreOutput:
-        """The one output. The log-probabilities are joined only now: every join copies all of them."""
-        if self._logprobs:
-            self._output.new_logprobs = _joined(self._logprobs)
-        return self._output
+    def _note_logprobs(self, waiting: EngineCoreOutput, logprobs: LogprobsLists) -> None:
+        """They are joined only when taken: every join copies all of them."""
+        parts = self._logprobs.get(waiting.request_id)
+        if parts is None:
+            parts = self._logprobs[waiting.request_id] = []
+            if waiting.new_logprobs is not None:
+                parts.append(waiting.new_logprobs)
+        parts.append(logprobs)
 
 
 def _joined(parts: list[LogprobsLists]) -> LogprobsLists | None:

@@ -60,6 +60,21 @@ class Sequence:
             self._finish_of(output),
         )
 
+    def pass_through(self, token_ids: list[int]) -> str | None:
+        """The text that ``feed`` would give for an output of these tokens that ends nothing. Runs for every token.
+
+        None: nothing was taken, only ``feed`` can tell.
+        """
+        seen = self._detokenizer.peek(token_ids)
+        if seen is None:
+            return None
+        text, pending = seen
+        if not self._stop_strings.ignores(text):
+            return None
+        self._detokenizer.commit(pending)
+        self._num_output_tokens += len(token_ids)
+        return text if self._wants_text else ""
+
     def broken_off(self) -> SequenceFinish:
         """How it ends when an output cannot be used; nothing is fed after this."""
         return SequenceFinish(FinishReason.ERROR, None, None, self._num_output_tokens)

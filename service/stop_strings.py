@@ -30,7 +30,7 @@ class StopStrings:
 
         Not ``armed``: one that ends in ``piece`` is passed over; one that only begins there still counts.
         """
-        if not self._num_matched and self._first_chars.isdisjoint(piece):
+        if self.ignores(piece):
             return piece
         for position, char in enumerate(piece, start=1):
             # A list, not a generator: every automaton must see every character.
@@ -39,6 +39,10 @@ class StopStrings:
                 return self._stop_at(completed[0], self._held + piece[:position])
         self._num_matched = max(automaton.num_matched for automaton in self._automata)
         return self._release(self._held + piece)
+
+    def ignores(self, piece: str) -> bool:
+        """``piece`` can have no part in a stop string: ``feed`` would let it through."""
+        return not self._num_matched and self._first_chars.isdisjoint(piece)
 
     def flush(self) -> str:
         """What was held back, at the end of a sequence that met no stop string."""

@@ -93,8 +93,23 @@ def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -
             # Nothing can be sent: the client has gone, and its cancellation is on the way.
             raise asyncio.CancelledError from error
 
-    changes = {f"stream_{answers}": guarded, "request_streaming": True, "request_deserializer": None}
+    changes = {
+        f"stream_{answers}": guarded,
+        "request_streaming": True,
+        "request_deserializer": None,
+        "response_serializer": _serializer(handler),
+    }
     return handler._replace(**changes)  # type: ignore[attr-defined, no-any-return]
+
+
+def _serializer(handler: Handler) -> Callable[[Any], bytes]:
+    """A method may also give the bytes themselves."""
+    serialize = handler.response_serializer or bytes
+
+    def serialized(response: Any) -> bytes:
+        return response if isinstance(response, bytes) else serialize(response)
+
+    return serialized
 
 
 def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:

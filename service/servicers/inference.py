@@ -1,8 +1,8 @@
 """sluicegate.v1.InferenceService."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -12,11 +12,14 @@ from core.wire.pooling_params import EMBED_TASK
 from service.events import Event
 from service.gate import Gate
 from service.generation_request import GenerationRequest
+from service.run import Run
 from service.served_model import ServedModel
 from service.servicers.edge import not_built
-from service.servicers.responses import ResponseBuilder, off_loop_if_large, to_stream_response
+from service.servicers.event_encoder import EventEncoder
+from service.servicers.responses import ResponseBuilder, is_small, off_loop_if_large
 from service.text_threads import TextThreads
 from service.translate import detokenize, tokenize, translate, translate_embed
+from service.wakeup import Wakeup
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceServicer
 
@@ -46,14 +49,17 @@ class InferenceServicer(InferenceServiceServicer):
                 await off_loop_if_large(response.add, event)
         return response.build()
 
-    async def GenerateStream(
+    async def GenerateStream(  # type: ignore[override]  # the bytes of GenerateStreamResponse
         self, request: pb.GenerateRequest, context: _Context
-    ) -> AsyncIterator[pb.GenerateStreamResponse]:
+    ) -> AsyncIterator[bytes]:
         generation_request = await self._translated(request)
-        to_response = partial(to_stream_response, generation_request.request_id)
-        with self._start(generation_request) as events:
-            async for event in events:
-                yield await off_loop_if_large(to_response, event)
+        encode = EventEncoder(generation_request.request_id).encode
+        wakeup = Wakeup()
+        with self._open(generation_request, wakeup.set) as run:
+            while not run.finished:
+                await wakeup.wait()
+                for event in run.take():
+                    yield encode(event) if is_small(event) else await asyncio.to_thread(encode, event)
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: _Context) -> pb.TokenizeResponse:
         return await self._off_loop_if_long(tokenize, request, self._gate.enter().model)
@@ -72,6 +78,13 @@ class InferenceServicer(InferenceServiceServicer):
             async for embedded in events:
                 return pb.EmbedResponse(embedding=embedded.vector, num_prompt_tokens=embedded.num_prompt_tokens)
         raise AssertionError("an embedding is one event or an error")
+
+    def _open(
+        self, request: GenerationRequest, on_arrival: Callable[[bool], None]
+    ) -> AbstractContextManager[Run[Event]]:
+        backend = self._gate.enter()
+        backend.adapters.check_loaded(request.lora)
+        return backend.generator.open(request, on_arrival)
 
     def _start(self, request: GenerationRequest) -> AbstractContextManager[AsyncIterator[Event]]:
         backend = self._gate.enter()

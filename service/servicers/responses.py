@@ -11,6 +11,7 @@ from core.wire.messages import FinishReason, LogprobsLists, LogprobsTensors
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
 from service.sequence import SequenceFinish
+from service.servicers.protobuf_bytes import bytes_tag, varint
 from sluicegate.v1 import inference_service_pb2 as pb
 
 _Result = TypeVar("_Result")
@@ -19,8 +20,7 @@ _INLINE_BELOW_LOGPROBS = 2048
 """Entries, each about 2 µs to put into a message. A scored prompt has them by the hundred thousand."""
 _COST_OF_ALL = 64
 """In entries: what a token scored with all others takes. Those are copied as they are, as 200 kB."""
-_ALL_TAG = bytes([pb.TokenLogprobs.ALL_FIELD_NUMBER << 3 | 2])
-"""How a packed field begins on the wire."""
+_ALL_TAG = bytes_tag(pb.TokenLogprobs.ALL_FIELD_NUMBER)
 _FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -32,9 +32,12 @@ _FINISH_REASONS = {
 
 async def off_loop_if_large(convert: Callable[[Event], _Result], event: Event) -> _Result:
     """``convert(event)``, in a thread if so many log-probabilities would hold up every other stream."""
-    if _count_logprobs(event) < _INLINE_BELOW_LOGPROBS:
-        return convert(event)
-    return await asyncio.to_thread(convert, event)
+    return convert(event) if is_small(event) else await asyncio.to_thread(convert, event)
+
+
+def is_small(event: Event) -> bool:
+    """Whether it has so few log-probabilities that a thread would cost more than to convert it."""
+    return _count_logprobs(event) < _INLINE_BELOW_LOGPROBS
 
 
 def to_stream_response(request_id: str, event: Event) -> pb.GenerateStreamResponse:
@@ -156,13 +159,5 @@ def _all_logprobs(token_ids: NDArray[Any], logprobs: NDArray[Any], rank: int) ->
     message = pb.TokenLogprobs(token_id=int(token_ids[0]), logprob=float(logprobs[0]), rank=rank)
     by_token_id = np.full(int(token_ids.max()) + 1, -np.inf, "<f4")
     by_token_id[token_ids[1:]] = logprobs[1:]
-    message.MergeFromString(_ALL_TAG + _varint(by_token_id.nbytes) + by_token_id.tobytes())
+    message.MergeFromString(_ALL_TAG + varint(by_token_id.nbytes) + by_token_id.tobytes())
     return message
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 127:
-        encoded.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*encoded, number])

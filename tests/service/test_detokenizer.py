@@ -108,3 +108,24 @@ def test_token_outside_the_vocabulary_is_refused_and_changes_nothing(tokenizer: 
     assert "".join(_feed_all(detokenizer, others)) == "🎉"
     with pytest.raises(UnknownTokenError):
         detokenizer.skip(token_id)
+
+
+@given(st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), max_size=9), st.lists(st.integers(0, 255)))
+def test_peek_is_what_feeding_would_give(chunks: list[list[int]], prompt: list[int]) -> None:
+    """Chunk after chunk, seen first or only fed: the same text. To see is not to take."""
+    seeing, feeding = Detokenizer(_EVERY_BYTE, prompt), Detokenizer(_EVERY_BYTE, prompt)
+    for chunk in chunks:
+        expected = "".join(feeding.feed(byte) for byte in chunk)
+        seen = seeing.peek(chunk)
+        assert seeing.peek(chunk) == seen
+        if seen is None:
+            assert "".join(seeing.feed(byte) for byte in chunk) == expected
+        else:
+            seeing.commit(seen[1])
+            assert seen[0] == expected
+    assert seeing.flush() == feeding.flush()
+
+
+def test_peek_at_an_unknown_token(tokenizer: Tokenizer) -> None:
+    """Sees nothing: whoever feeds it learns which one it is."""
+    assert Detokenizer(tokenizer.spoken_bytes).peek([1, 10**9]) is None

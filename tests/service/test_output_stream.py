@@ -95,3 +95,33 @@ async def test_waiting_caller_is_woken() -> None:
     stream.fail(KeyError("gone"))
     with pytest.raises(KeyError):
         await waiting
+
+
+async def test_arrivals_are_told_and_whether_they_are_urgent() -> None:
+    """The first output, a last one and a failure are; what comes between can wait."""
+    told: list[bool] = []
+    stream = OutputStream(["a", "b"], 0, told.append)
+    stream.put(EngineCoreOutput("a", [1]))
+    stream.put(EngineCoreOutput("b", [2]))
+    stream.put(EngineCoreOutput("a", [3]))
+    stream.put(EngineCoreOutput("b", [4], finish_reason=FinishReason.STOP))
+    stream.fail(ValueError())
+    assert told == [True, False, False, True, True]
+
+
+async def test_failure_is_told_again_when_outputs_came_before_it() -> None:
+    """Whoever takes once for each time it is told hears of the failure too."""
+    told: list[bool] = []
+    stream = OutputStream(["a"], 0, told.append)
+    stream.put(EngineCoreOutput("a", [1]))
+    stream.fail(ValueError("gone"))
+    told.clear()
+    assert [output.new_token_ids for output in stream.take()] == [[1]]
+    assert told == [True]
+    with pytest.raises(ValueError, match="gone"):
+        stream.take()
+
+
+def test_take_does_not_wait() -> None:
+    """Nothing has come: nothing is given."""
+    assert OutputStream(["a"]).take() == []

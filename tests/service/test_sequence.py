@@ -73,6 +73,27 @@ def test_result_does_not_depend_on_how_many_tokens_come_at_once(
     assert _run(tokenizer, request, token_ids, sizes=[len(token_ids)]) == _run(tokenizer, request, token_ids)
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 49_151), min_size=1, max_size=6), min_size=1, max_size=10),
+    st.lists(st.text("aeiou tn", min_size=1, max_size=3), max_size=3),
+    st.integers(0, 10),
+    st.booleans(),
+)
+def test_what_passes_through_is_what_feeding_gives(
+    tokenizer: Tokenizer, outputs: list[list[int]], stops: list[str], min_tokens: int, include: bool
+) -> None:
+    """Output by output, where it passes at all: the same text; and the same end."""
+    request = _request(min_tokens, strings=tuple(stops), include_in_output=include)
+    passing, feeding = Sequence(0, request, tokenizer), Sequence(0, request, tokenizer)
+    for token_ids in outputs:
+        expected = feeding.feed(_output(token_ids))
+        text = passing.pass_through(token_ids)
+        assert (passing.feed(_output(token_ids)).text if text is None else text) == expected.text
+        if expected.finish is not None:
+            return
+    assert passing.feed(_output([504], FinishReason.LENGTH)) == feeding.feed(_output([504], FinishReason.LENGTH))
+
+
 def test_stop_string_cuts_text_and_tokens(tokenizer: Tokenizer) -> None:
     """Text ends before it; tokens and count end with the token that completed it; what follows is dropped."""
     token_ids = tokenizer.encode("alpha beta gamma delta epsilon")
