@@ -88,7 +88,8 @@ class FrontEnd:
         inference = InferenceServicer(self.gate, text_threads)
         card = ModelCard.read(self._config.model)
         vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card)
-        listeners = self._listeners = PublicListeners(self._config.listen, guards, self.calls, self.edge)
+        listen, connections = self._config.listen, self._config.connections
+        listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge)
         for server in listeners.servers:
             add_public_services(server, inference, vllm_engine, self.health)
         self._resources.push_async_callback(listeners.stop, STOP_GRACE_S)

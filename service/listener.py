@@ -1,5 +1,6 @@
 """A gRPC server and the addresses it listens on."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,18 +8,15 @@ from contextlib import contextmanager
 import grpc
 
 from core.wire.socket_file import SocketFile, check_free
-from service.config import socket_path
+from service.config import ConnectionsConfig, socket_path
 from service.port import check_port
 from service.security.certificates import Certificates
 from service.servicers.edge import ErrorEdge
 from service.yielding_threads import yielding_threads
 
-MAX_RECEIVE_BYTES = 16 * 2**20
-"""Largest message taken: some two million prompt tokens, or their embeddings for some thousand."""
 MAX_PENDING_CALLS = 2**16
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # else a second server on the same port would get half of the calls
-    ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
     # A burst of calls waits its turn, to be served or refused with a reason; the default cancels those beyond 1,000.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
@@ -27,7 +25,38 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 0),
     ("grpc.http2.max_ping_strikes", 0),
+    # Ours to silent clients: as many as there are intervals, not two.
+    ("grpc.http2.max_pings_without_data", 0),
 ]
+
+
+def connection_options(config: ConnectionsConfig) -> list[tuple[str, int]]:
+    """``config`` in gRPC's words."""
+    options = [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        # Two bounds, between which gRPC refuses at random.
+        ("grpc.max_metadata_size", config.max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", config.max_metadata_bytes),
+        ("grpc.max_concurrent_streams", config.max_concurrent_streams),
+        ("grpc.server_handshake_timeout_ms", _ms(config.handshake_timeout_s)),
+    ]
+    if config.max_connection_age_s:
+        options += [
+            ("grpc.max_connection_age_ms", _ms(config.max_connection_age_s)),
+            ("grpc.max_connection_age_grace_ms", _ms(config.max_connection_age_grace_s)),
+        ]
+    if config.keepalive_interval_s:
+        options += [
+            ("grpc.keepalive_time_ms", _ms(config.keepalive_interval_s)),
+            ("grpc.keepalive_timeout_ms", _ms(config.keepalive_timeout_s)),
+            # That one is for a machine that is gone, and TCP's; this one for a process that hangs. It would be 60 s.
+            ("grpc.http2.ping_timeout_ms", _ms(config.keepalive_timeout_s)),
+        ]
+    return options
+
+
+def _ms(seconds: float) -> int:
+    return math.ceil(seconds * 1000)
 
 
 class ListenError(Exception):
@@ -41,6 +70,7 @@ class Listener:
         self,
         options: Iterable[tuple[str, int]] = (),
         interceptors: Iterable[grpc.aio.ServerInterceptor] = (),  # type: ignore[type-arg]
+        connections: ConnectionsConfig | None = None,
         certificates: Certificates | None = None,
         socket_mode: int = 0o600,
         edge: ErrorEdge | None = None,
@@ -50,8 +80,9 @@ class Listener:
         With ``certificates`` all is TLS.
         """
         behind = [*interceptors, edge or ErrorEdge()]
+        all_options = [*_OPTIONS, *connection_options(connections or ConnectionsConfig()), *options]
         with yielding_threads():
-            self.server = grpc.aio.server(interceptors=behind, options=[*_OPTIONS, *options])
+            self.server = grpc.aio.server(interceptors=behind, options=all_options)
         self.addresses: list[str] = []
         self._certificates = certificates
         self._socket_mode = socket_mode

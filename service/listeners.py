@@ -12,7 +12,7 @@ import asyncio
 import grpc
 
 from service.calls.interceptor import CallInterceptor
-from service.config import ListenConfig, is_local
+from service.config import ConnectionsConfig, ListenConfig, is_local
 from service.listener import Listener
 from service.security.guards import Guards
 from service.security.key_check import KeyCheck
@@ -22,11 +22,19 @@ from service.servicers.edge import ErrorEdge
 class PublicListeners:
     """For clients. Add the services to ``servers``, ``bind`` and ``start``."""
 
-    def __init__(self, listen: ListenConfig, guards: Guards, calls: CallInterceptor, edge: ErrorEdge) -> None:
-        guarded = Listener((), _interceptors(calls, guards.clients), guards.certificates, listen.socket_mode, edge)
+    def __init__(
+        self,
+        listen: ListenConfig,
+        connections: ConnectionsConfig,
+        guards: Guards,
+        calls: CallInterceptor,
+        edge: ErrorEdge,
+    ) -> None:
+        with_keys = _interceptors(calls, guards.clients)
+        guarded = Listener((), with_keys, connections, guards.certificates, listen.socket_mode, edge)
         self._addresses_by_listener = {guarded: listen.grpc_addresses}
         if listen.plaintext_addresses:
-            plaintext = Listener((), [calls], None, listen.socket_mode, edge)
+            plaintext = Listener((), [calls], connections, None, listen.socket_mode, edge)
             self._addresses_by_listener[plaintext] = listen.plaintext_addresses
 
     @property
@@ -54,11 +62,18 @@ class PublicListeners:
         await asyncio.gather(*(listener.stop(grace_s) for listener in self._addresses_by_listener))
 
 
-def admin_listener(listen: ListenConfig, guards: Guards, calls: CallInterceptor, edge: ErrorEdge) -> Listener:
+def admin_listener(
+    listen: ListenConfig, connections: ConnectionsConfig, guards: Guards, calls: CallInterceptor, edge: ErrorEdge
+) -> Listener:
     """For operators, not bound yet."""
-    certificates = None if is_local(listen.admin_address) else guards.certificates
-    interceptors = _interceptors(calls, guards.operators)
-    return Listener([("grpc.enable_channelz", 1)], interceptors, certificates, listen.socket_mode, edge)
+    return Listener(
+        [("grpc.enable_channelz", 1)],
+        _interceptors(calls, guards.operators),
+        connections,
+        None if is_local(listen.admin_address) else guards.certificates,
+        listen.socket_mode,
+        edge,
+    )
 
 
 def _interceptors(calls: CallInterceptor, key_check: KeyCheck | None) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]

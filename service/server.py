@@ -170,7 +170,8 @@ class GatewayServer:
         logger.info("listening on %s, admin on %s; %s; loading", *addresses)
 
     async def _listen_for_operators(self, guards: Guards) -> None:
-        admin = admin_listener(self._config.listen, guards, self._front_end.calls, self._front_end.edge)
+        listen, connections, calls = self._config.listen, self._config.connections, self._front_end.calls
+        admin = admin_listener(listen, connections, guards, calls, self._front_end.edge)
         self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
         control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
         add_admin_services(admin.server, control, self._front_end.health)

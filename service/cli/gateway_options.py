@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from service.cli.option_group import SectionedCommand
+from service.cli.options.connections import CONNECTIONS
 from service.cli.options.cores import CORES
 from service.cli.options.limits import LIMITS
 from service.cli.options.listening import LISTENING
@@ -17,6 +18,7 @@ from service.cli.options.security import SECURITY
 from service.cli.options.serving import SERVING
 from service.cli.options.tracing import TRACING
 from service.config import (
+    ConnectionsConfig,
     CoreConfig,
     CoreTerms,
     GatewayConfig,
@@ -33,7 +35,7 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "max_content_width": 120,
     "show_default": True,
 }
-_GROUPS = (LISTENING, SECURITY, SERVING, LIMITS, CORES, LOGS, TRACING)
+_GROUPS = (LISTENING, SECURITY, CONNECTIONS, SERVING, LIMITS, CORES, LOGS, TRACING)
 
 
 class GatewayCommand(SectionedCommand):
@@ -56,6 +58,7 @@ class GatewaySettings:
     lora_modules: tuple[tuple[str, str], ...] = ()
     security: SecurityConfig = field(default_factory=SecurityConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)
+    connections: ConnectionsConfig = field(default_factory=ConnectionsConfig)
 
     def core_config(self, **where: Any) -> CoreConfig:
         """Of the cores; ``where`` says where they come from. Raises ValueError."""
@@ -65,7 +68,8 @@ class GatewaySettings:
         """The whole configuration, for a model and where its core comes from."""
         named = replace(model, name=self.served_model_name or model.name)
         limits = self.limits, self.max_model_len, self.lora_modules
-        return GatewayConfig(named, core, self.listen, *limits, self.security, self.tracing)
+        others = self.security, self.tracing, self.connections
+        return GatewayConfig(named, core, self.listen, *limits, *others)
 
 
 @contextmanager
@@ -85,7 +89,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         logs: Logs = LOGS.take(values)
         configure_logging(logs.log_level, logs.log_format, logs.access_log)
         with usage_errors():
-            groups = LISTENING, SECURITY, LIMITS, CORES, TRACING
+            groups = LISTENING, SECURITY, CONNECTIONS, LIMITS, CORES, TRACING
             pieces: dict[str, Any] = {group.name: group.take(values) for group in groups}
             pieces["core"] = _with_logs(pieces["core"], logs)
             pieces |= {"log_level": logs.log_level, "log_format": logs.log_format}

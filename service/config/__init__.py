@@ -1,6 +1,7 @@
 """The gateway's settings: small frozen pieces, validated once; each class gets only its own."""
 
 from service.config.address import MAX_SOCKET_PATH_BYTES, is_local, socket_path
+from service.config.connections import ConnectionsConfig
 from service.config.core import MAX_DATA_PARALLEL_SIZE, CoreConfig, CoreTerms
 from service.config.gateway import GatewayConfig
 from service.config.limits import LimitsConfig
@@ -11,6 +12,7 @@ from service.config.tracing import TracingConfig
 __all__ = [
     "MAX_DATA_PARALLEL_SIZE",
     "MAX_SOCKET_PATH_BYTES",
+    "ConnectionsConfig",
     "CoreConfig",
     "CoreTerms",
     "GatewayConfig",

@@ -4,6 +4,7 @@ import reprlib
 from dataclasses import dataclass, field
 
 from service.config.address import is_local
+from service.config.connections import ConnectionsConfig
 from service.config.core import CoreConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
@@ -28,6 +29,7 @@ class GatewayConfig:
     """Adapters to load before the first request: names and folders, which are on the cores' machines."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)
+    connections: ConnectionsConfig = field(default_factory=ConnectionsConfig)
 
     def __post_init__(self) -> None:
         _check_model_name(self.model.name)

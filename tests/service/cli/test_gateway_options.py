@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from service.cli.configurable import configurable
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewaySettings, gateway_options
-from service.config import TlsConfig
+from service.config import ConnectionsConfig, TlsConfig
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +91,15 @@ def test_tracing() -> None:
     assert settings.tracing.endpoint == ""
     result, _, _ = run("--otlp-traces-endpoint", "collector:4317")
     assert "otlp_traces_endpoint must be http(s)://HOST:PORT, got 'collector:4317'" in result.output
+
+
+def test_connections() -> None:
+    """The bounds of a connection, each by its flag."""
+    flags = "message-bytes", "metadata-bytes", "concurrent-streams", "connection-age", "connection-age-grace"
+    seconds = "--handshake-timeout=6", "--keepalive-interval=7", "--keepalive-timeout=8"
+    _, settings, _ = run(*(f"--max-{flag}={value}" for value, flag in enumerate(flags, start=1)), *seconds)
+    assert settings is not None
+    assert settings.connections == ConnectionsConfig(1, 2, 3, 6, 4, 5, 7, 8)
 
 
 def test_adapters(config: Path) -> None:

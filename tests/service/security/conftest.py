@@ -10,7 +10,7 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from service.calls.access_log import AccessLog
 from service.calls.interceptor import CallInterceptor
-from service.config import ListenConfig, SecurityConfig
+from service.config import ConnectionsConfig, ListenConfig, SecurityConfig
 from service.listeners import PublicListeners, admin_listener
 from service.security.guards import Guards
 from service.servicers.edge import ErrorEdge
@@ -39,9 +39,10 @@ def authority() -> trustme.CA:
 def serve() -> Serve:
     @asynccontextmanager
     async def served(listen: ListenConfig, security: SecurityConfig) -> AsyncIterator[Served]:
+        limits = ConnectionsConfig()
         guards, calls, health = Guards(security), CallInterceptor([AccessLog()]), Health([WHOAMI])
-        edge = ErrorEdge()
-        public, admin = PublicListeners(listen, guards, calls, edge), admin_listener(listen, guards, calls, edge)
+        shared = guards, calls, ErrorEdge()
+        public, admin = PublicListeners(listen, limits, *shared), admin_listener(listen, limits, *shared)
         try:
             for server in (*public.servers, admin.server):
                 add_HealthServicer_to_server(health, server)

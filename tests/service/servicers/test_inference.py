@@ -11,7 +11,7 @@ import pytest
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats
 from core.wire.pooling_params import PoolingParams
 from core.wire.tensor import Tensor
-from service.listener import MAX_RECEIVE_BYTES
+from service.config import ConnectionsConfig
 from service.server import GatewayServer
 from service.services import INFERENCE
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -341,12 +341,13 @@ async def test_worst_error_still_fits_its_trailers(inference: InferenceServiceSt
 
 async def test_message_sizes(inference: InferenceServiceStub, core: FakeCore) -> None:
     """Millions of tokens are a prompt too long; beyond 16 MiB gRPC refuses the message; the server goes on."""
+    max_bytes = ConnectionsConfig().max_message_bytes
     token_ids = pb.TokenIds(ids=[200] * 1_500_000)
     error = await error_of(inference.Generate(pb.GenerateRequest(token_ids=token_ids)))
     assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["token_ids"])
-    error = await error_of(inference.Generate(pb.GenerateRequest(text="x" * (MAX_RECEIVE_BYTES + 1))))
+    error = await error_of(inference.Generate(pb.GenerateRequest(text="x" * (max_bytes + 1))))
     assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(MAX_RECEIVE_BYTES) in error.message
+    assert str(max_bytes) in error.message
     call = inference.Generate(pb.GenerateRequest(text="hi"))
     await say(core, (await core.receive_add()).request_id, "ok")
     assert (await call).outputs[0].text == "ok"
