@@ -5,12 +5,21 @@ way back takes as long as a load; yet calls are let in, and wait until it is awa
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from service.errors import FailedPrecondition
 from service.gate import Gate
 from service.to_the_end import ToTheEnd
 from service.utility_calls import UtilityError
+
+
+@dataclass
+class EngineState:
+    """What it was told last. ``sleep_level`` 0: awake; paused it may be even so."""
+
+    sleep_level: int = 0
+    is_paused: bool = False
 
 
 class EngineControl:
@@ -23,6 +32,7 @@ class EngineControl:
         self._gate = gate
         self._work = ToTheEnd()
         self._num_sleeps = 0
+        self.state = EngineState()
 
     async def call(self, method: str, *args: Any) -> Any:
         """The result of a utility call."""
@@ -30,6 +40,11 @@ class EngineControl:
             return await self._gate.look_in().engine.call_utility(method, *args)
         except UtilityError as error:
             raise FailedPrecondition(str(error)) from error
+
+    async def pause(self, mode: str, clear_cache: bool) -> None:
+        """Schedule no more. Ready all the same."""
+        await self.call("pause_scheduler", mode, clear_cache)
+        self.state.is_paused = True
 
     async def resume(self) -> None:
         """Schedule again, which the core refuses while it is asleep: ready from now on."""
@@ -46,6 +61,7 @@ class EngineControl:
     async def _sleep(self, level: int, mode: str) -> None:
         if level == 0:
             await self.call("sleep", level, mode)
+            self.state.is_paused = True
             return
         self._gate.look_in()
         self._num_sleeps += 1
@@ -55,6 +71,7 @@ class EngineControl:
         except FailedPrecondition:
             await self._ask_whether_asleep()
             raise
+        self.state.sleep_level, self.state.is_paused = level, True
 
     async def _wake_up(self, tags: Sequence[str]) -> None:
         await self.call("wake_up", list(tags) or None)
@@ -74,3 +91,5 @@ class EngineControl:
         """Unless another sleep has begun since there were ``num_sleeps``: the answer is of before it."""
         if num_sleeps == self._num_sleeps:
             self._gate.set_asleep(asleep)
+            if not asleep:
+                self.state.sleep_level, self.state.is_paused = 0, False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from core.wire.messages import EngineCoreOutputs, EventType
 from core.wire.stats import PrefixCacheStats, SchedulerStats
 from service.draft_totals import DraftTotals
+from service.work_estimates import WorkEstimates
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,10 @@ class EngineStats:
     num_preempted_queries: int = 0
     num_preempted_hits: int = 0
     num_prefix_cache_resets: int = 0
+    num_external_queries: int = 0
+    num_external_hits: int = 0
     drafts: DraftTotals = field(default_factory=DraftTotals)
+    estimates: WorkEstimates = field(default_factory=WorkEstimates)
     has_been_senseless: bool = False
 
     def forget_load(self) -> None:
@@ -54,6 +58,10 @@ class EngineStats:
             self._count_lookups(scheduler.prefix_cache_stats)
             if scheduler.spec_decoding_stats is not None:
                 self.drafts.add(scheduler.spec_decoding_stats)
+            if scheduler.connector_prefix_cache_stats is not None:
+                self._count_external_lookups(scheduler.connector_prefix_cache_stats)
+            if scheduler.perf_stats is not None or scheduler.kv_cache_eviction_events:
+                self.estimates.add(scheduler)
         for output in outputs.outputs:
             if output.events:
                 self.num_preemptions += sum(event.type is EventType.PREEMPTED for event in output.events)
@@ -64,6 +72,13 @@ class EngineStats:
         self.num_preempted_queries += step.preempted_queries
         self.num_preempted_hits += step.preempted_hits
         self.num_prefix_cache_resets += step.reset
+
+    def _count_external_lookups(self, step: PrefixCacheStats) -> None:
+        """Of a cache that cores share; ours have none."""
+        for name in _COUNTS:
+            _clamp(step, name, _MAX_COUNT)
+        self.num_external_queries += step.queries
+        self.num_external_hits += step.hits
 
     def _make_sensible(self, scheduler: SchedulerStats) -> None:
         """In place. What was not is logged once."""

@@ -28,6 +28,7 @@ from service.generator import Generator
 from service.listener import ListenError
 from service.listeners import admin_listener
 from service.metrics.endpoint import MetricsEndpoint
+from service.metrics.engine_state import engine_state_families
 from service.metrics.exposition import Exposition
 from service.metrics.overload import overload_families
 from service.models import ModelError
@@ -174,6 +175,7 @@ class GatewayServer:
         admin = admin_listener(listen, connections, guards, calls, self._front_end.edge)
         self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
         control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
+        self._exposition.add(partial(engine_state_families, self._gate, control.engine_state))
         add_admin_services(admin.server, control, self._front_end.health)
         admin.bind(self._config.listen.admin_address)
         await admin.server.start()

@@ -10,6 +10,7 @@ from core.wire.messages import EngineReadyResponse
 from service.engine_stats import EngineStats
 from service.metrics.histogram import Histogram
 from service.metrics.request_totals import RequestTotals
+from service.work_estimates import WorkEstimates
 
 _LABELS = ["model_name", "engine"]
 
@@ -49,6 +50,18 @@ _COUNTERS: list[tuple[str, str, Callable[[EngineReport], float]]] = [
         "Prompt tokens found in the prefix cache.",
         lambda engine: engine.stats.num_prefix_cache_hits,
     ),
+    (
+        "external_prefix_cache_queries",
+        "Prompt tokens looked for in a cache that cores share.",
+        lambda engine: engine.stats.num_external_queries,
+    ),
+    (
+        "external_prefix_cache_hits",
+        "Prompt tokens found in a cache that cores share.",
+        lambda engine: engine.stats.num_external_hits,
+    ),
+    ("mm_cache_queries", "Images and the like looked for: models of text have none.", lambda _: 0),
+    ("mm_cache_hits", "Images and the like found: models of text have none.", lambda _: 0),
     ("num_preemptions", "Requests put back to waiting.", lambda engine: engine.stats.num_preemptions),
     ("prompt_tokens", "Prompt tokens processed.", lambda engine: engine.requests.num_prompt_tokens),
     ("prompt_tokens_cached", "Prompt tokens that were cached.", lambda engine: engine.requests.num_cached_tokens),
@@ -123,6 +136,23 @@ _TOKEN_HISTOGRAMS: list[tuple[str, str, Callable[[RequestTotals], Histogram]]] =
 ]
 
 
+_ESTIMATES: list[tuple[str, str, Callable[[WorkEstimates], float]]] = [
+    ("estimated_flops_per_gpu", "Floating-point operations.", lambda estimates: estimates.num_flops),
+    ("estimated_read_bytes_per_gpu", "Bytes read.", lambda estimates: estimates.num_read_bytes),
+    ("estimated_write_bytes_per_gpu", "Bytes written.", lambda estimates: estimates.num_write_bytes),
+]
+_BLOCK_HISTOGRAMS: list[tuple[str, str, Callable[[WorkEstimates], Histogram]]] = [
+    ("kv_block_lifetime_seconds", "From allocation to eviction.", lambda estimates: estimates.block_lifetime_s),
+    (
+        "kv_block_idle_before_evict_seconds",
+        "From the last use to eviction.",
+        lambda estimates: estimates.block_idle_s,
+    ),
+    ("kv_block_reuse_gap_seconds", "From one use to the next.", lambda estimates: estimates.block_reuse_gap_s),
+]
+"""Of cores that tell of these: the others would have zeros, which are no estimates."""
+
+
 def engine_families(model_name: str, engines: Mapping[int, EngineReport]) -> Iterator[Metric]:
     """The families of all ``engines``, by rank."""
     labelled = {(model_name, str(rank)): engine for rank, engine in engines.items()}
@@ -130,6 +160,7 @@ def engine_families(model_name: str, engines: Mapping[int, EngineReport]) -> Ite
     yield from _labelled(labelled)
     yield from _histograms(labelled)
     yield _cache_config(labelled)
+    yield from _estimates(labelled)
 
 
 _Engines = Mapping[tuple[str, str], EngineReport]
@@ -167,6 +198,22 @@ def _histograms(engines: _Engines) -> Iterator[Metric]:
                 histogram = histogram_of(engine.requests)
                 highest = engine.info.max_model_len if is_bounded else float("inf")
                 family.add_metric(labels, histogram.buckets(highest), histogram.sum)
+            yield family
+
+
+def _estimates(engines: _Engines) -> Iterator[Metric]:
+    if any(engine.stats.estimates.has_work for engine in engines.values()):
+        for name, text, value_of in _ESTIMATES:
+            counter = CounterMetricFamily(f"vllm:{name}", text, labels=_LABELS)
+            for labels, engine in engines.items():
+                counter.add_metric(labels, value_of(engine.stats.estimates))
+            yield counter
+    if any(engine.stats.estimates.has_blocks for engine in engines.values()):
+        for name, text, histogram_of in _BLOCK_HISTOGRAMS:
+            family = HistogramMetricFamily(f"vllm:{name}", text, labels=_LABELS)
+            for labels, engine in engines.items():
+                histogram = histogram_of(engine.stats.estimates)
+                family.add_metric(labels, histogram.buckets(), histogram.sum)
             yield family
 
 

@@ -16,6 +16,10 @@ SECONDS_PER_REQUEST = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
+SECONDS_OF_A_BLOCK = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
+    *(60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0),
+)
 TOKENS_PER_STEP = tuple(float(n) for n in (1, *(2**exponent for exponent in range(3, 15))))
 TOKENS_PER_REQUEST = tuple(float(digit * 10**exponent) for exponent in range(10) for digit in (1, 2, 5))
 SEQUENCES_PER_REQUEST = (1.0, 2.0, 5.0, 10.0, 20.0)

@@ -67,6 +67,7 @@ class ControlServicer(ControlServiceServicer):
     ) -> None:
         self._gate = gate
         self._engine = EngineControl(gate)
+        self.engine_state = self._engine.state
         self._grpc_addresses = grpc_addresses
         self._drain_timeout_s = drain_timeout_s
         self._stopping = stopping
@@ -150,7 +151,7 @@ class ControlServicer(ControlServiceServicer):
         request: pb.PauseGenerationRequest,
         context: _Context,
     ) -> pb.PauseGenerationResponse:
-        await self._engine.call("pause_scheduler", _pause_mode(request.mode), request.clear_cache)
+        await self._engine.pause(_pause_mode(request.mode), request.clear_cache)
         return pb.PauseGenerationResponse()
 
     @_logged
