@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from core.wire.kv_endpoint import endpoint_of_rank
 from core.wire.sampling_params import MAX_LOGPROBS
 
 SchedulingPolicy = Literal["fcfs", "priority"]
-_MAX_PORT = 65535
 _MAX_SPECULATIVE_TOKENS = 32
 """Each of a batch's drafts has a row of logits, as wide as the vocabulary."""
 
@@ -166,16 +166,4 @@ class KVEventsConfig:
     def __post_init__(self) -> None:
         for field in ("endpoint", "replay_endpoint"):
             if (value := getattr(self, field)) is not None:
-                object.__setattr__(self, field, _endpoint_of_rank(f"kv_events_{field}", value, self.rank))
-
-
-def _endpoint_of_rank(field: str, endpoint: str, rank: int) -> str:
-    scheme, _, rest = endpoint.partition("://")
-    if scheme in ("ipc", "inproc") and rest:
-        return f"{endpoint}_dp{rank}" if rank else endpoint
-    host, _, port = endpoint.rpartition(":")
-    if scheme != "tcp" or not port.isascii() or not port.isdigit() or host == "tcp":
-        raise ValueError(f"{field} must be tcp://HOST:PORT, ipc://PATH or inproc://NAME, got {endpoint!r}")
-    if not 1 <= int(port) + rank <= _MAX_PORT:
-        raise ValueError(f"{field}: the port plus the rank {rank} must be in [1, {_MAX_PORT}], got {port}")
-    return f"{host}:{int(port) + rank}"
+                object.__setattr__(self, field, endpoint_of_rank(f"kv_events_{field}", value, self.rank))

@@ -24,8 +24,9 @@ import msgspec
 import zmq
 
 from core.config import KVEventsConfig
-from core.kv_events import KVEvent, KVEventBatch
 from core.logs import ThrottledLog
+from core.wire.kv_endpoint import is_listened_at
+from core.wire.kv_events import END_OF_REPLAY, NUMBER_BYTES, KVEvent, KVEventBatch
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ KEPT_BATCHES = 10_000
 SEND_HWM = 100_000
 LINGER_MS = 1000
 JOIN_TIMEOUT_S = 5.0
-END_MARKER = (-1).to_bytes(8, "big", signed=True)
 
 
 class KVEventPublisher:
@@ -94,7 +94,7 @@ class KVEventPublisher:
         socket.set_hwm(hwm)
         socket.linger = LINGER_MS
         socket.ipv6 = "[" in endpoint
-        is_own = kind == zmq.ROUTER or "*" in endpoint or "::" in endpoint or endpoint.startswith(("ipc:", "inproc:"))
+        is_own = kind == zmq.ROUTER or is_listened_at(endpoint)
         try:
             socket.bind(endpoint) if is_own else socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -131,17 +131,17 @@ class KVEventPublisher:
     def _send_backlog(self) -> None:
         for _ in range(self._backlog.qsize()):
             number, batch = self._backlog.get()
-            numbered = number.to_bytes(8, "big"), self._encoder.encode(batch)
+            numbered = number.to_bytes(NUMBER_BYTES, "big"), self._encoder.encode(batch)
             self._kept.append(numbered)
             self._pub.send_multipart([self._topic, *numbered])
 
     def _answer(self, replay: "zmq.Socket[bytes]", frames: list[bytes]) -> None:
         """Every batch from the wanted one on that is still kept, then the end marker, which is all that others get."""
         peer, *request = frames
-        if len(request) == 2 and len(request[1]) == len(END_MARKER):
+        if len(request) == 2 and len(request[1]) == NUMBER_BYTES:
             for number, batch in self._kept:
                 if number >= request[1]:  # big-endian: the order of bytes is that of numbers
                     replay.send_multipart([peer, b"", number, batch])
         else:
             self._dropped.warning("a replay request must be an empty frame and 8 bytes, got %d frames", len(request))
-        replay.send_multipart([peer, b"", END_MARKER, b""])
+        replay.send_multipart([peer, b"", END_OF_REPLAY, b""])

@@ -1,64 +1,14 @@
-"""What enters and leaves the prefix cache, told as vLLM 0.25.1 tells it to routers that send requests to their prefix.
-
-A batch is a msgpack array, its events are maps tagged with their ``type``.
-"""
+"""What enters and leaves the prefix cache, told to routers that send requests to where their prefix is."""
 
 import hashlib
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Protocol
-
-import msgspec
+from typing import Protocol
 
 from core.block_hash import BlockHash
 from core.kv_group import KVGroup
 from core.request import Request
-
-MEDIUM = "GPU"
-"""Where vLLM says that blocks are which requests can use at once, whatever the device."""
-ExtraKeys = tuple[Any, ...]
-"""Strings and bytes."""
-
-
-class BlockStored(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
-    """Consecutive blocks that can be found from now on. ``token_ids`` are those of all of them."""
-
-    block_hashes: list[BlockHash]
-    parent_block_hash: BlockHash | None
-    """Of the block before the first; None at the start of a prompt."""
-    token_ids: list[int]
-    block_size: int
-    lora_id: int | None
-    medium: str | None
-    lora_name: str | None
-    extra_keys: list[ExtraKeys | None] | None = None
-    """Per block, what tells it apart from others with the same tokens: adapter, salt, digest of its embeddings."""
-    group_idx: int | None = None
-    kv_cache_spec_kind: str | None = None
-    kv_cache_spec_sliding_window: int | None = None
-
-
-class BlockRemoved(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
-    """Blocks that cannot be found any more."""
-
-    block_hashes: list[BlockHash]
-    medium: str | None
-    group_idx: int | None = None
-
-
-class AllBlocksCleared(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
-    """No block can be found any more."""
-
-
-KVEvent = BlockStored | BlockRemoved | AllBlocksCleared
-
-
-class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """The events of one step, in their order. ``ts``: seconds since the epoch."""
-
-    ts: float
-    events: list[KVEvent]
-    data_parallel_rank: int | None = None
+from core.wire.kv_events import MEDIUM, AllBlocksCleared, BlockRemoved, BlockStored, ExtraKeys, KVEvent
 
 
 class KVEventSink(Protocol):
@@ -105,7 +55,7 @@ class KVEventLog:
         size, lora = self._block_size, request.lora_request
         extra_keys = [_extra_keys(request, index, size) for index in range(start, stop)]
         return BlockStored(
-            block_hashes=request.block_hashes[start:stop],
+            block_hashes=[*request.block_hashes[start:stop]],
             parent_block_hash=request.block_hashes[start - 1] if start else None,
             token_ids=request.token_ids[start * size : stop * size],
             block_size=size,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
+from core.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
 from tests.core.front_end import PATIENCE_S
 
 END_MARKER = b"\xff" * 8

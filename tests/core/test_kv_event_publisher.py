@@ -10,7 +10,7 @@ import pytest
 
 from core.config import KVEventsConfig
 from core.kv_event_publisher import KEPT_BATCHES, KVEventPublisher
-from core.kv_events import AllBlocksCleared, BlockRemoved, KVEventBatch
+from core.wire.kv_events import AllBlocksCleared, BlockRemoved, KVEventBatch
 from core.wire.sampling_params import SamplingParams
 from tests.core.builders import make_engine, make_message, step
 from tests.core.front_end import PATIENCE_S

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core.config import CacheConfig, LoraConfig, SchedulerConfig
 from core.engine import EngineCore
 from core.executor.fake import FAKE_MODEL, FakeExecutor, fake_embed
-from core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
+from core.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent, KVEventBatch
 from core.wire.messages import LoRARequest
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
