@@ -109,6 +109,20 @@ class Aborted(ServiceError):
     reason = "ABORTED"
 
 
+class OutOfRange(ServiceError):
+    """Ask for what is there: the message says from where to where it goes."""
+
+    code = grpc.StatusCode.OUT_OF_RANGE
+    reason = "OUT_OF_RANGE"
+
+
+class DataLoss(ServiceError):
+    """Forget what came before, and begin anew: something between cannot be had any more."""
+
+    code = grpc.StatusCode.DATA_LOSS
+    reason = "DATA_LOSS"
+
+
 class FailedPrecondition(ServiceError):
     """Change the engine's state first; the message, which is the core's, says what is in the way."""
 

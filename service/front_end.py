@@ -16,12 +16,13 @@ from service.adapters import Adapters
 from service.admission import Admission, AdmissionLimits
 from service.calls.access_log import AccessLog
 from service.calls.interceptor import CallInterceptor, CallObserver
-from service.config import GatewayConfig
+from service.config import GatewayConfig, KvEventsConfig
 from service.engine import max_cached_tokens
 from service.engine_client import EngineClient
 from service.engines import Engines
 from service.gate import Backend, Gate
 from service.generator import Generator
+from service.kv_events.feed import KvEventFeed
 from service.listeners import PublicListeners
 from service.metrics.rpcs import RpcMetrics
 from service.security.guards import Guards
@@ -65,6 +66,7 @@ class FrontEnd:
         self.rpcs = RpcMetrics()
         self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
+        self.kv_events: KvEventFeed | None = None
         self._listeners: PublicListeners | None = None
 
     @property
@@ -81,6 +83,18 @@ class FrontEnd:
         self._resources.callback(engines.close)
         engines.on_silence = lambda are_silent: self.gate.set_answering(not are_silent)
         return engines
+
+    def follow_kv_events(self, config: KvEventsConfig) -> None:
+        """Let clients subscribe to them; to be called before ``listen``. Raises EventAddressError."""
+        self.kv_events = KvEventFeed(config, self._config.core.data_parallel_size)
+        self._resources.callback(self.kv_events.close)
+        self.kv_events.start()
+
+    def end_watches(self) -> None:
+        """End the streams that nothing ends but the server."""
+        self.health.close()
+        if self.kv_events is not None:
+            self.kv_events.close()
 
     async def listen(self, guards: Guards) -> None:
         """Serve what clients call. Raises ListenError, and ModelError for a configuration that cannot be read."""

@@ -14,17 +14,19 @@ import logging
 import time
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import uvloop
 
 from service.adapters import AdapterError
-from service.config import GatewayConfig
+from service.config import CoreConfig, GatewayConfig
 from service.core_process import CoreLoadError
 from service.engine_sockets import EngineAddressError
 from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.gate import Closed
 from service.generator import Generator
+from service.kv_events.event_sockets import EventAddressError
 from service.listener import ListenError
 from service.listeners import admin_listener
 from service.metrics.endpoint import MetricsEndpoint
@@ -43,7 +45,16 @@ from service.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
-START_ERRORS = AdapterError, FolderError, EngineAddressError, ListenError, ModelError, CoreLoadError, SecurityFileError
+START_ERRORS = (
+    AdapterError,
+    FolderError,
+    EngineAddressError,
+    EventAddressError,
+    ListenError,
+    ModelError,
+    CoreLoadError,
+    SecurityFileError,
+)
 """Not our bugs: one line says what is wrong."""
 
 
@@ -122,7 +133,8 @@ class GatewayServer:
         start_time = time.monotonic()
         folder = self._resources.enter_context(private_folder())
         engines = self._engines = self._front_end.open_engines(*self._config.core.socket_addresses(folder))
-        supervisor = self._supervisor = Supervisor(self._config.core, engines, folder)
+        core = self._publishing_core(folder)
+        supervisor = self._supervisor = Supervisor(core, engines, folder)
         self._resources.push_async_callback(supervisor.stop)
         await self._listen()
         backend = await self._front_end.load(engines, supervisor)
@@ -152,8 +164,17 @@ class GatewayServer:
     async def stop(self) -> None:
         """Let the last answers leave, then release everything. Nothing of the gateway is left behind."""
         self._stopping.set()
-        self._front_end.health.close()
+        self._front_end.end_watches()
         await self._resources.aclose()
+
+    def _publishing_core(self, folder: Path) -> CoreConfig:
+        """The cores' configuration, which may have to tell them where to publish: they are followed from now on."""
+        config, core = self._config.kv_events, self._config.core
+        if config is None:
+            return core
+        placed = config.placed_in(folder)
+        self._front_end.follow_kv_events(placed)
+        return core.with_flags(*placed.core_flags) if config.is_private else core
 
     async def _listen(self) -> None:
         guards = Guards(self._config.security)
@@ -174,7 +195,8 @@ class GatewayServer:
         listen, connections, calls = self._config.listen, self._config.connections, self._front_end.calls
         admin = admin_listener(listen, connections, guards, calls, self._front_end.edge)
         self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
-        control = ControlServicer(self._gate, self.grpc_addresses, self._config.limits.drain_timeout_s, self._stopping)
+        drain_timeout_s, kv_events = self._config.limits.drain_timeout_s, self._front_end.kv_events
+        control = ControlServicer(self._gate, self.grpc_addresses, drain_timeout_s, self._stopping, kv_events)
         self._exposition.add(partial(engine_state_families, self._gate, control.engine_state))
         add_admin_services(admin.server, control, self._front_end.health)
         admin.bind(self._config.listen.admin_address)

@@ -19,6 +19,7 @@ ZMQ_FILES = {
     "core/output_thread.py",
     "core/wire/handshake.py",
     "service/engine_sockets.py",
+    "service/kv_events/event_sockets.py",
     "service/wave_client.py",
 }
 
@@ -78,7 +79,7 @@ def test_transformers_is_imported_for_its_own_models_only() -> None:
 
 
 def test_zmq_is_imported_where_there_is_a_socket_only() -> None:
-    """By the two ends of the wire, and by the publisher of KV events; nobody who decides touches a socket."""
+    """By the two ends of the wire, and by those of KV events; nobody who decides touches a socket."""
     assert _importers_of("zmq") == ZMQ_FILES
 
 

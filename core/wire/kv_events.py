@@ -7,7 +7,7 @@
 vLLM's cores name a block by the low 64 bits of its hash unless told otherwise, ours by all of its bytes.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -20,22 +20,27 @@ ExtraKeys = tuple[Any, ...]
 """Strings and bytes; of vLLM also pairs of an image and where it stands."""
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+EpochSeconds = Annotated[float, msgspec.Meta(ge=0, lt=2**37)]
+
+
 class BlockStored(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
     """Consecutive blocks that can be found from now on. ``token_ids`` are those of all of them."""
 
     block_hashes: list[bytes | int]
     parent_block_hash: bytes | int | None
     """Of the block before the first; None at the start of a prompt."""
-    token_ids: list[int]
-    block_size: int
-    lora_id: int | None
+    token_ids: list[TokenId]
+    block_size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    lora_id: Count | None
     medium: str | None
     lora_name: str | None
     extra_keys: list[ExtraKeys | None] | None = None
     """Per block, what tells it apart from others with the same tokens: adapter, salt, digest of its embeddings."""
-    group_idx: int | None = None
+    group_idx: Count | None = None
     kv_cache_spec_kind: str | None = None
-    kv_cache_spec_sliding_window: int | None = None
+    kv_cache_spec_sliding_window: Count | None = None
 
 
 class BlockRemoved(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
@@ -43,7 +48,7 @@ class BlockRemoved(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
 
     block_hashes: list[bytes | int]
     medium: str | None
-    group_idx: int | None = None
+    group_idx: Count | None = None
 
 
 class AllBlocksCleared(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
@@ -56,6 +61,6 @@ KVEvent = BlockStored | BlockRemoved | AllBlocksCleared
 class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """The events of one step, in their order. ``ts``: seconds since the epoch."""
 
-    ts: float
+    ts: EpochSeconds
     events: list[KVEvent]
-    data_parallel_rank: int | None = None
+    data_parallel_rank: Count | None = None

@@ -1,11 +1,13 @@
 """`sluicegate gateway`: the gateway alone."""
 
 import sys
+from dataclasses import replace
 
 import click
 
 from service.cli.configurable import configurable
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewayCommand, GatewaySettings, gateway_options, usage_errors
+from service.cli.kv_events_options import gateway_kv_events_options, of_cores_elsewhere
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.server import run
 
@@ -20,7 +22,15 @@ from service.server import run
     help="Where to wait for cores: tcp://HOST:PORT, HOST being an address that they can dial, or ipc:///PATH.",
 )
 @gateway_options
-def gateway(model: str, handshake_address: str, settings: GatewaySettings) -> None:
+@gateway_kv_events_options
+def gateway(
+    model: str,
+    handshake_address: str,
+    settings: GatewaySettings,
+    kv_events_endpoint: str | None,
+    kv_events_replay_endpoint: str | None,
+    kv_events_topic: str,
+) -> None:
     """Serve whatever cores connect: `sluicegate core`, or a genuine `vllm serve --headless`.
 
     MODEL names the tokenizer: a folder, a .gguf file, a hub id or a name of `sluicegate pull`. The cores must run the
@@ -29,5 +39,6 @@ def gateway(model: str, handshake_address: str, settings: GatewaySettings) -> No
     with usage_errors():
         core = settings.core_config(handshake_address=handshake_address)
         files = resolve_or_fail(model, needs_weights=False)
-        config = settings.config_for(files, core)
+        events = of_cores_elsewhere(kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic)
+        config = replace(settings.config_for(files, core), kv_events=events)
     sys.exit(run(config))

@@ -1,6 +1,7 @@
 """`sluicegate serve`: gateway and core."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from core.wire.version import WireVersion
 from service.cli.configurable import configurable, key_of
 from service.cli.engine_options import FLAGS_OF_VLLM_TOO, engine_options, spelled
 from service.cli.gateway_options import CONTEXT_SETTINGS, GatewayCommand, GatewaySettings, gateway_options, usage_errors
+from service.cli.kv_events_options import kv_events_option, of_own_cores, of_vllm_cores
 from service.cli.model_argument import model_argument, resolve_or_fail
 from service.cli.vllm_options import CORE_OUTLASTS_DRAIN_S, VllmSettings, vllm_options
 from service.models import ModelFiles
@@ -26,10 +28,16 @@ from service.server import run
     default="off",
     help="How prompt embeddings from 1 MiB on reach the core: with their message, or through shared memory.",
 )
+@kv_events_option
 @engine_options
 @vllm_options
 def serve(
-    model: str, settings: GatewaySettings, tensor_ipc: str, vllm: VllmSettings | None, **engine_flags: Any
+    model: str,
+    settings: GatewaySettings,
+    tensor_ipc: str,
+    kv_events: bool,
+    vllm: VllmSettings | None,
+    **engine_flags: Any,
 ) -> None:
     """Serve MODEL: a folder, a .gguf file, a hub id or a name of `sluicegate pull`.
 
@@ -44,15 +52,18 @@ def serve(
         if vllm is None:
             if settings.lora_modules and not engine_flags["enable_lora"]:
                 raise ValueError("--lora-modules needs --enable-lora")
+            events = of_own_cores(engine_flags) if kv_events else None
             files = resolve_or_fail(model)
             command = core_command(files, settings, engine_flags)
             core = settings.core_config(command=command, tensor_ipc=tensor_ipc == "shm")
         else:
+            events = of_vllm_cores(engine_flags) if kv_events else None
             shared = {name: engine_flags.pop(name) for name in FLAGS_OF_VLLM_TOO}
-            _refuse(["tensor_ipc", *engine_flags], "a flag of our own engine; give vLLM's own after --")
+            own = [name for name in engine_flags if not (kv_events and name.startswith("kv_events_"))]
+            _refuse(["tensor_ipc", *own], "a flag of our own engine; give vLLM's own after --")
             files = resolve_or_fail(model)
             core = vllm.core_config(files.path, settings, tuple(spelled(shared)))
-        config = settings.config_for(files, core)
+        config = replace(settings.config_for(files, core), kv_events=events)
     sys.exit(run(config))
 
 

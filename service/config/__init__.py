@@ -4,6 +4,7 @@ from service.config.address import MAX_SOCKET_PATH_BYTES, is_local, socket_path
 from service.config.connections import ConnectionsConfig
 from service.config.core import MAX_DATA_PARALLEL_SIZE, CoreConfig, CoreTerms
 from service.config.gateway import GatewayConfig
+from service.config.kv_events import KvEventsConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
 from service.config.security import SecurityConfig, TlsConfig
@@ -16,6 +17,7 @@ __all__ = [
     "CoreConfig",
     "CoreTerms",
     "GatewayConfig",
+    "KvEventsConfig",
     "LimitsConfig",
     "ListenConfig",
     "SecurityConfig",

@@ -1,6 +1,6 @@
 """The cores: where they come from, and how long each may take."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.config.address import check_socket_path, checked_host
@@ -67,6 +67,10 @@ class CoreConfig(CoreTerms):
             return f"ipc://{folder}/requests", f"ipc://{folder}/outputs"
         address = f"tcp://[{host}]:0" if ":" in host else f"tcp://{host}:0"
         return address, address
+
+    def with_flags(self, *flags: str) -> "CoreConfig":
+        """Whose cores get ``flags`` too."""
+        return replace(self, command=(*self.command, *flags))
 
     @property
     def tcp_host(self) -> str | None:

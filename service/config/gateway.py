@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from service.config.address import is_local
 from service.config.connections import ConnectionsConfig
 from service.config.core import CoreConfig
+from service.config.kv_events import KvEventsConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
 from service.config.security import SecurityConfig
@@ -30,9 +31,13 @@ class GatewayConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)
     connections: ConnectionsConfig = field(default_factory=ConnectionsConfig)
+    kv_events: KvEventsConfig | None = None
+    """None: nobody can subscribe to them."""
 
     def __post_init__(self) -> None:
         _check_model_name(self.model.name)
+        if self.kv_events is not None:
+            self.kv_events.check_for(self.core)
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
         _check_admin(self.listen.admin_address, self.security)

@@ -18,10 +18,11 @@ from grpc.aio import ServicerContext
 from core.wire.sampling_params import Violation
 from service.engine import Engine
 from service.engine_control import EngineControl
-from service.errors import InvalidRequest, shown
+from service.errors import InvalidRequest, Unimplemented, shown
 from service.gate import Backend, Gate
+from service.kv_events.feed import KvEventFeed
 from service.metrics.histogram import Histogram
-from service.servicers.edge import not_built
+from service.servicers.kv_events import to_response
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceServicer
 
@@ -63,7 +64,12 @@ class ControlServicer(ControlServiceServicer):
     """``stopping`` is set when the server ends its last streams."""
 
     def __init__(
-        self, gate: Gate, grpc_addresses: Sequence[str], drain_timeout_s: float, stopping: asyncio.Event
+        self,
+        gate: Gate,
+        grpc_addresses: Sequence[str],
+        drain_timeout_s: float,
+        stopping: asyncio.Event,
+        kv_events: KvEventFeed | None = None,
     ) -> None:
         self._gate = gate
         self._engine = EngineControl(gate)
@@ -71,6 +77,7 @@ class ControlServicer(ControlServiceServicer):
         self._grpc_addresses = grpc_addresses
         self._drain_timeout_s = drain_timeout_s
         self._stopping = stopping
+        self._kv_events = kv_events
 
     async def GetServerInfo(
         self,
@@ -206,7 +213,19 @@ class ControlServicer(ControlServiceServicer):
         loaded = sorted(self._gate.look_in().model.adapters.items())
         return pb.ListLorasResponse(loras=[pb.Lora(name=name, path=lora.lora_path) for name, lora in loaded])
 
-    SubscribeKvEvents = not_built("SubscribeKvEvents")
+    async def SubscribeKvEvents(
+        self,
+        request: pb.SubscribeKvEventsRequest,
+        context: _Context,
+    ) -> AsyncIterator[pb.SubscribeKvEventsResponse]:
+        self._gate.look_in()
+        if self._kv_events is None:
+            raise Unimplemented("KV events are off: start the server with --kv-events", reason="KV_EVENTS_OFF")
+        rank = request.data_parallel_rank if request.HasField("data_parallel_rank") else None
+        with self._kv_events.subscribe(request.start_sequence_number, rank) as subscription:
+            await context.send_initial_metadata(())  # From here on nothing is missed.
+            while (item := await subscription.next()) is not None:
+                yield to_response(item)
 
 
 def _load(backend: Backend) -> pb.Load:

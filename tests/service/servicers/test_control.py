@@ -316,10 +316,3 @@ async def test_paused_is_ready(control: ControlServiceStub, core: FakeCore, heal
     await answered(core, control.PauseGeneration(pb.PauseGenerationRequest()), None)
     await answered(core, control.Sleep(pb.SleepRequest(level=0)), None)
     assert await status_of(health) == SERVING
-
-
-async def test_not_built(control: ControlServiceStub) -> None:
-    """The rpc of the contract that is not built yet is UNIMPLEMENTED, with its name and ErrorInfo."""
-    error = await error_of(control.SubscribeKvEvents(pb.SubscribeKvEventsRequest()).read())
-    assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
-    assert "SubscribeKvEvents" in error.message

@@ -1002,24 +1002,33 @@ class SubscribeKvEventsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     START_SEQUENCE_NUMBER_FIELD_NUMBER: _builtins.int
+    DATA_PARALLEL_RANK_FIELD_NUMBER: _builtins.int
     start_sequence_number: _builtins.int
-    """First sequence number wanted; OUT_OF_RANGE if it is no longer kept. Default 0: from the oldest kept."""
+    """0, the default: from what can be found now, which comes first, as snapshots. Otherwise the first sequence number
+    wanted, one more than the last that was read: OUT_OF_RANGE if it is no longer kept, INVALID_ARGUMENT if there are
+    several cores and none is named, since each of them counts by itself.
+    """
+    data_parallel_rank: _builtins.int
+    """The only core wanted, in [0, data_parallel_size). Unset: all."""
     def __init__(
         self,
         *,
         start_sequence_number: _builtins.int = ...,
+        data_parallel_rank: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "data_parallel_rank", b"data_parallel_rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["start_sequence_number", b"start_sequence_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "data_parallel_rank", b"data_parallel_rank", "start_sequence_number", b"start_sequence_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__data_parallel_rank: _TypeAlias = _typing.Literal["data_parallel_rank"]  # noqa: Y015
+    _WhichOneofArgType__data_parallel_rank: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__data_parallel_rank) -> _WhichOneofReturnType__data_parallel_rank | None: ...
 
 Global___SubscribeKvEventsRequest: _TypeAlias = SubscribeKvEventsRequest  # noqa: Y015
 
 @_typing.final
 class SubscribeKvEventsResponse(_message.Message):
-    """What one step changed in the prefix cache."""
+    """What one step changed in the prefix cache of one core, or a part of what can be found in it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1027,17 +1036,24 @@ class SubscribeKvEventsResponse(_message.Message):
     DATA_PARALLEL_RANK_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
     sequence_number: _builtins.int
-    """Rises by one with every message of a core."""
+    """Rises by one with every message of a core. The first of a new core is 0."""
     data_parallel_rank: _builtins.int
     """The core."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When, by the core's wall clock."""
+        """When, by the core's wall clock; unset in snapshots."""
 
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvEvent]:
-        """The changes, in order."""
+        """The changes, in order. Those of a snapshot's parts fill an empty cache: `stored` only, one for each block, none
+        before the block that it follows.
+        """
+
+    @_builtins.property
+    def snapshot(self) -> Global___KvSnapshot:
+        """Set in parts of a snapshot. There is none of a core that has not published anything yet."""
 
     def __init__(
         self,
@@ -1046,14 +1062,49 @@ class SubscribeKvEventsResponse(_message.Message):
         data_parallel_rank: _builtins.int = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
         events: _abc.Iterable[Global___KvEvent] | None = ...,
+        snapshot: Global___KvSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_parallel_rank", b"data_parallel_rank", "events", b"events", "sequence_number", b"sequence_number", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_parallel_rank", b"data_parallel_rank", "events", b"events", "sequence_number", b"sequence_number", "snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubscribeKvEventsResponse: _TypeAlias = SubscribeKvEventsResponse  # noqa: Y015
+
+@_typing.final
+class KvSnapshot(_message.Message):
+    """Which part of a snapshot it is. The next message of the core follows on the last part."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    NUM_BLOCKS_FIELD_NUMBER: _builtins.int
+    NUM_UNKNOWN_MESSAGES_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Number of this part, from 0."""
+    count: _builtins.int
+    """Parts."""
+    num_blocks: _builtins.int
+    """Blocks in all parts."""
+    num_unknown_messages: _builtins.int
+    """Messages that the core published before the server followed it: blocks that were stored then are missing."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        count: _builtins.int = ...,
+        num_blocks: _builtins.int = ...,
+        num_unknown_messages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "index", b"index", "num_blocks", b"num_blocks", "num_unknown_messages", b"num_unknown_messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvSnapshot: _TypeAlias = KvSnapshot  # noqa: Y015
 
 @_typing.final
 class KvEvent(_message.Message):
@@ -1095,7 +1146,7 @@ Global___KvEvent: _TypeAlias = KvEvent  # noqa: Y015
 
 @_typing.final
 class KvBlocksStored(_message.Message):
-    """Blocks were filled."""
+    """Blocks were filled. A core of vLLM may fill several with the same hash; each counts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1104,19 +1155,38 @@ class KvBlocksStored(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     LORA_NAME_FIELD_NUMBER: _builtins.int
+    MEDIUM_FIELD_NUMBER: _builtins.int
+    GROUP_INDEX_FIELD_NUMBER: _builtins.int
+    ATTENTION_KIND_FIELD_NUMBER: _builtins.int
+    SLIDING_WINDOW_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     parent_block_hash: _builtins.bytes
     """Hash of the block before the first; empty at the start of a prompt."""
     block_size: _builtins.int
     """Tokens in one block."""
     lora_name: _builtins.str
     """The adapter they were computed with; empty: none."""
+    medium: _builtins.str
+    """Where they are: "GPU" is where requests can use them at once, whatever the device; vLLM also has "CPU" and others."""
+    group_index: _builtins.int
+    """Of models whose layers have different kinds of attention: whose blocks they are. A block can be used when all
+    groups have it.
+    """
+    attention_kind: _builtins.str
+    """The kind of attention, such as "full_attention" or "sliding_window"; empty: the core does not say."""
+    sliding_window: _builtins.int
+    """Tokens that such attention looks back; 0: all."""
     @_builtins.property
     def block_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Their hashes, in the order of the prompt."""
+        """Their hashes, in the order of the prompt. Of a core that numbers its blocks, 8 bytes, big-endian."""
 
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The tokens they hold."""
+        """The tokens they hold, `block_size` for each."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvBlockKeys]:
+        """For each block, or for none, what tells it apart from others with the same tokens."""
 
     def __init__(
         self,
@@ -1126,22 +1196,89 @@ class KvBlocksStored(_message.Message):
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         block_size: _builtins.int = ...,
         lora_name: _builtins.str = ...,
+        medium: _builtins.str = ...,
+        group_index: _builtins.int = ...,
+        attention_kind: _builtins.str = ...,
+        sliding_window: _builtins.int = ...,
+        keys: _abc.Iterable[Global___KvBlockKeys] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_hashes", b"block_hashes", "block_size", b"block_size", "lora_name", b"lora_name", "parent_block_hash", b"parent_block_hash", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention_kind", b"attention_kind", "block_hashes", b"block_hashes", "block_size", b"block_size", "group_index", b"group_index", "keys", b"keys", "lora_name", b"lora_name", "medium", b"medium", "parent_block_hash", b"parent_block_hash", "sliding_window", b"sliding_window", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KvBlocksStored: _TypeAlias = KvBlocksStored  # noqa: Y015
 
 @_typing.final
+class KvBlockKeys(_message.Message):
+    """What tells a block apart from others with the same tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvBlockKey]:
+        """In the order in which they are part of the hash."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___KvBlockKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvBlockKeys: _TypeAlias = KvBlockKeys  # noqa: Y015
+
+@_typing.final
+class KvBlockKey(_message.Message):
+    """One of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """An adapter's name, a request's `cache_salt`, or the identifier of an image."""
+    digest: _builtins.bytes
+    """A digest of prompt embeddings."""
+    position: _builtins.int
+    """Where in the prompt the image stands that the key before this one identifies."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+        position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "position", b"position", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "position", b"position", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_key: _TypeAlias = _typing.Literal["text", "digest", "position"]  # noqa: Y015
+    _WhichOneofArgType_key: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_key) -> _WhichOneofReturnType_key | None: ...
+
+Global___KvBlockKey: _TypeAlias = KvBlockKey  # noqa: Y015
+
+@_typing.final
 class KvBlocksRemoved(_message.Message):
-    """Blocks were evicted."""
+    """Blocks were evicted; of several with the same hash, one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BLOCK_HASHES_FIELD_NUMBER: _builtins.int
+    MEDIUM_FIELD_NUMBER: _builtins.int
+    GROUP_INDEX_FIELD_NUMBER: _builtins.int
+    medium: _builtins.str
+    """Where they were, as in `stored`."""
+    group_index: _builtins.int
+    """Whose blocks they were, as in `stored`."""
     @_builtins.property
     def block_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Their hashes."""
@@ -1150,10 +1287,12 @@ class KvBlocksRemoved(_message.Message):
         self,
         *,
         block_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        medium: _builtins.str = ...,
+        group_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_hashes", b"block_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_hashes", b"block_hashes", "group_index", b"group_index", "medium", b"medium"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -248,8 +248,10 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SubscribeKvEvents(self, request, context):
-        """What enters and leaves the prefix cache, for routers that send requests where their prefix is, until the client
-        cancels. DATA_LOSS when events were missed: forget everything and subscribe again.
+        """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
+        their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
+        more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
+        UNIMPLEMENTED without the server's --kv-events.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -81,8 +81,10 @@ class ControlServiceStub:
     no step was run.
     """
     SubscribeKvEvents: _grpc.UnaryStreamMultiCallable[_control_service_pb2.SubscribeKvEventsRequest, _control_service_pb2.SubscribeKvEventsResponse]
-    """What enters and leaves the prefix cache, for routers that send requests where their prefix is, until the client
-    cancels. DATA_LOSS when events were missed: forget everything and subscribe again.
+    """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
+    their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
+    more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
+    UNIMPLEMENTED without the server's --kv-events.
     """
 
 @_typing.type_check_only
@@ -138,8 +140,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     no step was run.
     """
     SubscribeKvEvents: _aio.UnaryStreamMultiCallable[_control_service_pb2.SubscribeKvEventsRequest, _control_service_pb2.SubscribeKvEventsResponse]  # type: ignore[assignment]
-    """What enters and leaves the prefix cache, for routers that send requests where their prefix is, until the client
-    cancels. DATA_LOSS when events were missed: forget everything and subscribe again.
+    """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
+    their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
+    more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
+    UNIMPLEMENTED without the server's --kv-events.
     """
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -294,8 +298,10 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_service_pb2.SubscribeKvEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_service_pb2.SubscribeKvEventsResponse], _abc.AsyncIterator[_control_service_pb2.SubscribeKvEventsResponse]]:
-        """What enters and leaves the prefix cache, for routers that send requests where their prefix is, until the client
-        cancels. DATA_LOSS when events were missed: forget everything and subscribe again.
+        """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
+        their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
+        more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
+        UNIMPLEMENTED without the server's --kv-events.
         """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
