@@ -15,9 +15,10 @@ from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineServicer as 
 
 from core.wire.pooling_params import EMBED_TASK
 from core.wire.sampling_params import Violation
+from service.embedding import EmbeddingRequest
 from service.engine_control import EngineControl
 from service.engines import why_unavailable
-from service.errors import InvalidRequest, ServiceError, Unavailable
+from service.errors import InvalidRequest, ServiceError, Unavailable, shown
 from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.served_model import ServedModel
@@ -81,10 +82,10 @@ class VllmEngineServicer(Contract):
 
     async def Embed(self, request: pb.EmbedRequest, context: _Context) -> pb.EmbedResponse:
         with as_routers_expect():
-            backend = self._gate.enter()
-            backend.generator.check_room(1)
-            embedding_request = await self._read(to_embedding_request, request, backend.model, _INLINE_BELOW_BYTES)
-            await backend.engine.check_task(EMBED_TASK)
+            with self._arrivals.one(request.request_id) as arrival:
+                embedding_request = await self._read_embedding(request)
+            if arrival.is_aborted:
+                raise Unavailable(f"request {shown(request.request_id)} was aborted", reason="ABORTED")
             with self._gate.enter().generator.start_embedding(embedding_request) as events:
                 async for embedded in events:
                     vector, num_prompt_tokens = embedded.vector, embedded.num_prompt_tokens
@@ -158,6 +159,13 @@ class VllmEngineServicer(Contract):
         is_text = request.WhichOneof("input") == "text"
         inline_below = _INLINE_TEXT_BELOW_BYTES if is_text else _INLINE_BELOW_BYTES
         return await self._read(to_generation_request, request, backend.model, inline_below)
+
+    async def _read_embedding(self, request: pb.EmbedRequest) -> EmbeddingRequest:
+        backend = self._gate.enter()
+        backend.generator.check_room(1)
+        embedding_request = await self._read(to_embedding_request, request, backend.model, _INLINE_BELOW_BYTES)
+        await backend.engine.check_task(EMBED_TASK)
+        return embedding_request
 
     async def _read(
         self, work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel, inline_below: int

@@ -164,15 +164,6 @@ async def test_the_tokenizer_is_handed_out(engine: VllmEngineStub) -> None:
     assert [bool(chunk.sha256) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
-async def test_a_model_that_generates_does_not_embed(engine: VllmEngineStub, core: FakeCore) -> None:
-    """The client's fault, as routers should not try it elsewhere."""
-    tokenized = pb.TokenizedInput(input_ids=[1])
-    failing = asyncio.ensure_future(error_of(engine.Embed(pb.EmbedRequest(request_id="e", tokenized=tokenized))))
-    core.answer(await core.receive_call(), ["generate"])
-    error = await failing
-    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MODEL_CANNOT_EMBED")
-
-
 async def test_probes_for_other_contracts_are_no_errors(
     channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
