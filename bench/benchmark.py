@@ -3,7 +3,7 @@
 import random
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -15,7 +15,8 @@ from bench.workload import Workload
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 from sluicegate_client import AsyncClient
-from sluicegate_client.channel import channel_options
+from sluicegate_client.access import Access
+from sluicegate_client.channel import channel_options, key_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Target:
     """Its gateway process on this machine, whose CPU time is to be taken."""
     pace: float | None = None
     """Tokens/s of each stream, where a null core keeps to it."""
+    access: Access = field(default_factory=Access)
+    """What it lets in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,11 @@ class Benchmark:
 
     async def run(self) -> list[PassResult]:
         """Raises SluicegateError when the server cannot be reached or does not take the prompts."""
-        workload, address = self._workload, self._target.address
-        channel = grpc.aio.insecure_channel(address, channel_options(()))
-        async with AsyncClient(address) as client, channel:
+        workload, address, access = self._workload, self._target.address, self._target.access
+        async with AsyncClient(address, **vars(access)) as client, _channel(address, access.credentials) as channel:
             await client.wait_until_ready(timeout=10)
             passes = {name: await make_prompts(client, workload, name) for name in workload.passes}
-            send = Sender(channel, self._target.timeout_s)
+            send = Sender(channel, self._target.timeout_s, key_metadata(access.api_key))
             await self._warm_up(send, await make_prompts(client, workload, "warm-up"))
             return [await self._measure(name, send, prompts) for name, prompts in passes.items()]
 
@@ -90,6 +92,13 @@ class Benchmark:
             return await closed_loop(send_and_tell, requests, self._workload.concurrency)
         rng = random.Random(f"{self._workload.seed} arrivals")
         return await open_loop(send_and_tell, requests, self._workload.rate, rng)
+
+
+def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    options = channel_options(())
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options)
+    return grpc.aio.secure_channel(address, credentials, options)
 
 
 def _request(prompt: Sequence[int], output_tokens: int, cache_salt: str) -> pb.GenerateRequest:

@@ -15,6 +15,7 @@ from bench.page import PlotsMissingError, check_plots, write_report
 from bench.report import as_json, as_table, title
 from bench.workload import WORKLOADS, Workload
 from sluicegate_client import SluicegateError
+from sluicegate_client.access import API_KEY_VARIABLE, Access, access_options
 from sluicegate_client.channel import DEFAULT_ADDRESS
 
 _AT_LEAST_ONE = click.IntRange(min=1)
@@ -55,9 +56,11 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     show_envvar=True,
     help="Where the server is: HOST:PORT or unix:/path.",
 )
+@access_options(API_KEY_VARIABLE)
 def bench(
     workload: str,
     address: str,
+    access: Access,
     timeout: float,
     gateway_pid: int | None,
     pace: float | None,
@@ -72,7 +75,7 @@ def bench(
     """
     load = _changed(WORKLOADS[workload], changes)
     _check_files(json_path, report_folder)
-    passes = _run(load, Target(address, timeout, gateway_pid, pace))
+    passes = _run(load, Target(address, timeout, gateway_pid, pace, access))
     console = Console()
     for each in passes:
         console.print(title(load, each.name), soft_wrap=True)

@@ -40,16 +40,17 @@ Send = Callable[[pb.GenerateRequest], Coroutine[Any, Any, RequestRecord]]
 
 
 class Sender:
-    """Sends requests on one channel, for any number of tasks. ``timeout_s`` bounds each."""
+    """Sends requests on one channel, for any number of tasks, each with ``metadata``. ``timeout_s`` bounds each."""
 
-    def __init__(self, channel: grpc.aio.Channel, timeout_s: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, timeout_s: float, metadata: tuple[tuple[str, str], ...] = ()) -> None:
         self._stub = InferenceServiceStub(channel)
         self._timeout_s = timeout_s
+        self._metadata = metadata
 
     async def __call__(self, request: pb.GenerateRequest) -> RequestRecord:
         record = RequestRecord(time.monotonic())
         try:
-            async for event in self._stub.GenerateStream(request, timeout=self._timeout_s):
+            async for event in self._stub.GenerateStream(request, timeout=self._timeout_s, metadata=self._metadata):
                 _note(record, event)
         except grpc.aio.AioRpcError as error:
             record.error = error.code().name

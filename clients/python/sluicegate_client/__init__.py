@@ -8,6 +8,7 @@
 from sluicegate_client.admin import AdminClient
 from sluicegate_client.async_admin import AsyncAdminClient
 from sluicegate_client.async_client import AsyncClient, AsyncStream
+from sluicegate_client.channel import tls_credentials
 from sluicegate_client.client import Client, Stream
 from sluicegate_client.errors import (
     AlreadyExistsError,
@@ -64,4 +65,5 @@ __all__ = [
     "UnavailableError",
     "Usage",
     "Violation",
+    "tls_credentials",
 ]

@@ -9,14 +9,15 @@ from google.protobuf.duration_pb2 import Duration
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS
-from sluicegate_client.channel import ChannelOptions, channel_options
+from sluicegate_client.channel import ChannelOptions, channel_options, key_metadata
 from sluicegate_client.errors import readable_errors
 
 
 class AsyncAdminClient:
     """A connection to a server's admin address, made on first use, for one event loop.
 
-    Calls raise the subclasses of ``SluicegateError``. ``timeout`` is the call's deadline in seconds (None: none).
+    ``credentials`` None: plaintext. ``api_key``: an operator's. Calls raise the subclasses of ``SluicegateError``.
+    ``timeout`` is the call's deadline in seconds (None: none).
     """
 
     def __init__(
@@ -24,9 +25,11 @@ class AsyncAdminClient:
         address: str = DEFAULT_ADMIN_ADDRESS,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
         self._address = address
+        self._metadata = key_metadata(api_key)
         given = channel_options(options)
         self._channel = (
             grpc.aio.secure_channel(address, credentials, given)
@@ -38,30 +41,32 @@ class AsyncAdminClient:
     async def load_lora(self, name: str, path: str, *, timeout: float | None = None) -> None:
         """As ``AdminClient.load_lora``."""
         with readable_errors(self._address):
-            await self._stub.LoadLora(pb.LoadLoraRequest(name=name, path=path), timeout=timeout)
+            await self._stub.LoadLora(
+                pb.LoadLoraRequest(name=name, path=path), timeout=timeout, metadata=self._metadata
+            )
 
     async def unload_lora(self, name: str, *, timeout: float | None = None) -> None:
         """As ``AdminClient.unload_lora``."""
         with readable_errors(self._address):
-            await self._stub.UnloadLora(pb.UnloadLoraRequest(name=name), timeout=timeout)
+            await self._stub.UnloadLora(pb.UnloadLoraRequest(name=name), timeout=timeout, metadata=self._metadata)
 
     async def list_loras(self, *, timeout: float | None = None) -> dict[str, str]:
         """The folders of the adapters that are loaded, by name."""
         with readable_errors(self._address):
-            response = await self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout)
+            response = await self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout, metadata=self._metadata)
         return {lora.name: lora.path for lora in response.loras}
 
     async def server_info(self, *, timeout: float | None = None) -> pb.GetServerInfoResponse:
         """As ``AdminClient.server_info``."""
         with readable_errors(self._address):
-            return await self._stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=timeout)
+            return await self._stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=timeout, metadata=self._metadata)
 
     async def watch_load(self, interval_s: float = 1.0) -> AsyncIterator[pb.Load]:
         """As ``AdminClient.watch_load``."""
         interval = Duration()
         interval.FromMilliseconds(round(interval_s * 1000))
         with readable_errors(self._address):
-            async for response in self._stub.WatchLoad(pb.WatchLoadRequest(interval=interval)):
+            async for response in self._stub.WatchLoad(pb.WatchLoadRequest(interval=interval), metadata=self._metadata):
                 yield response.load
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
-from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options
+from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options, key_metadata
 from sluicegate_client.errors import UnavailableError, readable_errors
 from sluicegate_client.events import StreamEvents
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
@@ -62,7 +62,8 @@ class AsyncStream(StreamEvents):
 class AsyncClient:
     """A connection to a server, made on first use, for one event loop.
 
-    ``address`` is ``HOST:PORT`` or ``unix:/path``. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
+    ``address`` is ``HOST:PORT`` or ``unix:/path``. ``credentials``: those of ``tls_credentials``, None: plaintext.
+    ``api_key``: of a server that asks for one. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
     the call's deadline in seconds (None: none). Cancelling the task that awaits a call cancels the call.
     """
 
@@ -71,9 +72,11 @@ class AsyncClient:
         address: str = DEFAULT_ADDRESS,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
         self._address = address
+        self._metadata = key_metadata(api_key)
         self._channel = (
             grpc.aio.secure_channel(address, credentials, channel_options(options))
             if credentials
@@ -88,14 +91,14 @@ class AsyncClient:
         """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended."""
         request = generate_request(prompt, options)
         with readable_errors(self._address):
-            return Generation.from_proto(await self._stub.Generate(request, timeout=timeout))
+            return Generation.from_proto(await self._stub.Generate(request, timeout=timeout, metadata=self._metadata))
 
     def stream(
         self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:
         """The same as ``generate``, as it goes."""
         request = generate_request(prompt, options)
-        return AsyncStream(self._stub.GenerateStream(request, timeout=timeout), self._address)
+        return AsyncStream(self._stub.GenerateStream(request, timeout=timeout, metadata=self._metadata), self._address)
 
     async def tokenize(
         self,
@@ -109,7 +112,7 @@ class AsyncClient:
         """The tokens that ``generate`` would use for ``text`` or ``chat``."""
         request = tokenize_request(text, chat, add_special_tokens, model)
         with readable_errors(self._address):
-            return list((await self._stub.Tokenize(request, timeout=timeout)).token_ids)
+            return list((await self._stub.Tokenize(request, timeout=timeout, metadata=self._metadata)).token_ids)
 
     async def detokenize(
         self,
@@ -122,7 +125,7 @@ class AsyncClient:
         """The text of ``token_ids``; incomplete characters become U+FFFD."""
         request = detokenize_request(token_ids, skip_special_tokens, model)
         with readable_errors(self._address):
-            return (await self._stub.Detokenize(request, timeout=timeout)).text
+            return (await self._stub.Detokenize(request, timeout=timeout, metadata=self._metadata)).text
 
     async def embed(
         self,
@@ -140,7 +143,7 @@ class AsyncClient:
         """
         request = embed_request(text, token_ids, dimensions, normalize, model)
         with readable_errors(self._address):
-            return list((await self._stub.Embed(request, timeout=timeout)).embedding)
+            return list((await self._stub.Embed(request, timeout=timeout, metadata=self._metadata)).embedding)
 
     async def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""

@@ -1,7 +1,10 @@
 """How the channels of both clients are set up."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import grpc
 
 ChannelOptions = Sequence[tuple[str, Any]]
 
@@ -18,3 +21,19 @@ _OPTIONS: ChannelOptions = (
 def channel_options(given: ChannelOptions) -> ChannelOptions:
     """``given`` wins over the defaults."""
     return [*(dict(_OPTIONS) | dict(given)).items()]
+
+
+def tls_credentials(
+    ca: Path | None = None, cert: Path | None = None, key: Path | None = None
+) -> grpc.ChannelCredentials:
+    """TLS with a server whose certificate is of the authorities in ``ca`` (None: those that gRPC knows).
+
+    ``cert`` and ``key`` are the client's own, for a server that asks for them. All are PEM files. Raises OSError.
+    """
+    contents = [None if path is None else path.read_bytes() for path in (ca, key, cert)]
+    return grpc.ssl_channel_credentials(*contents)
+
+
+def key_metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
+    """What a call with ``api_key`` says."""
+    return () if api_key is None else (("authorization", f"Bearer {api_key}"),)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from sluicegate_client.access import API_KEY_VARIABLE, Access, access_options
 from sluicegate_client.address import Address
 from sluicegate_client.channel import DEFAULT_ADDRESS
 from sluicegate_client.client import Client
@@ -84,6 +85,7 @@ def _form_options(command: _Command) -> _Command:
 
 
 def _request_options(command: _Command) -> _Command:
+    command = access_options(API_KEY_VARIABLE)(command)
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -94,7 +96,9 @@ def _request_options(command: _Command) -> _Command:
 @_form_options
 @click.option("--chat", is_flag=True, help="Send the prompt as a chat message; implied by --system.")
 @_request_options
-def generate(prompt: str, chat: bool, system: str | None, address: str, form: dict[str, Any], **options: Any) -> None:
+def generate(
+    prompt: str, chat: bool, system: str | None, address: str, access: Access, form: dict[str, Any], **options: Any
+) -> None:
     """Continue PROMPT (- reads it from standard input), streaming to the terminal.
 
     The text goes to standard output; usage, time to first token (TTFT) and tokens/s after it to standard error. Exit
@@ -105,7 +109,7 @@ def generate(prompt: str, chat: bool, system: str | None, address: str, form: di
     if chat or system is not None:
         turns = [("system", system), ("user", text)]
         options["chat"] = [{"role": role, "content": content} for role, content in turns if content is not None]
-    with exit_codes(), Client(address) as client:
+    with exit_codes(), Client(address, **vars(access)) as client:
         _generate(client, None if "chat" in options else text, options)
 
 
@@ -124,9 +128,9 @@ def _generate(client: Client, text: str | None, options: dict[str, Any]) -> None
 
 @click.command()
 @_request_options
-def chat(system: str | None, address: str, **options: Any) -> None:
+def chat(system: str | None, address: str, access: Access, **options: Any) -> None:
     """Talk to the model. Ctrl-C stops an answer, Ctrl-D leaves, /reset forgets the conversation."""
-    with exit_codes(), Client(address) as client:
+    with exit_codes(), Client(address, **vars(access)) as client:
         Conversation(client, system, options).run()
 
 

@@ -11,7 +11,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
-from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options
+from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options, key_metadata
 from sluicegate_client.errors import CallCancelledError, UnavailableError, readable_errors
 from sluicegate_client.events import StreamEvents
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
@@ -61,7 +61,8 @@ class Stream(StreamEvents):
 class Client:
     """A connection to a server, made on first use; any number of threads may share it.
 
-    ``address`` is ``HOST:PORT`` or ``unix:/path``. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
+    ``address`` is ``HOST:PORT`` or ``unix:/path``. ``credentials``: those of ``tls_credentials``, None: plaintext.
+    ``api_key``: of a server that asks for one. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
     the call's deadline in seconds (None: none).
     """
 
@@ -70,9 +71,11 @@ class Client:
         address: str = DEFAULT_ADDRESS,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
         self._address = address
+        self._metadata = key_metadata(api_key)
         # Streams that the reader's own thread drives. Otherwise a Ctrl-C that comes while a stream is being made leaves
         # one that no thread drives, and for which closing the channel waits forever.
         options = channel_options([(GrpcOptions.SingleThreadedUnaryStream, 1), *options])
@@ -90,14 +93,14 @@ class Client:
         """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended."""
         request = generate_request(prompt, options)
         with readable_errors(self._address):
-            return Generation.from_proto(self._stub.Generate(request, timeout=timeout))
+            return Generation.from_proto(self._stub.Generate(request, timeout=timeout, metadata=self._metadata))
 
     def stream(
         self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> Stream:
         """The same as ``generate``, as it goes."""
         request = generate_request(prompt, options)
-        return Stream(self._stub.GenerateStream(request, timeout=timeout), self._address)
+        return Stream(self._stub.GenerateStream(request, timeout=timeout, metadata=self._metadata), self._address)
 
     def tokenize(
         self,
@@ -111,7 +114,7 @@ class Client:
         """The tokens that ``generate`` would use for ``text`` or ``chat``."""
         request = tokenize_request(text, chat, add_special_tokens, model)
         with readable_errors(self._address):
-            return list(self._stub.Tokenize(request, timeout=timeout).token_ids)
+            return list(self._stub.Tokenize(request, timeout=timeout, metadata=self._metadata).token_ids)
 
     def detokenize(
         self,
@@ -124,7 +127,7 @@ class Client:
         """The text of ``token_ids``; incomplete characters become U+FFFD."""
         request = detokenize_request(token_ids, skip_special_tokens, model)
         with readable_errors(self._address):
-            return self._stub.Detokenize(request, timeout=timeout).text
+            return self._stub.Detokenize(request, timeout=timeout, metadata=self._metadata).text
 
     def embed(
         self,
@@ -142,7 +145,7 @@ class Client:
         """
         request = embed_request(text, token_ids, dimensions, normalize, model)
         with readable_errors(self._address):
-            return list(self._stub.Embed(request, timeout=timeout).embedding)
+            return list(self._stub.Embed(request, timeout=timeout, metadata=self._metadata).embedding)
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""

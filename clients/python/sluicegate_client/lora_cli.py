@@ -1,12 +1,17 @@
 """The command `sluicegate lora`."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from sluicegate_client.access import ADMIN_KEY_VARIABLE, Access, access_options
 from sluicegate_client.address import Address
 from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
 from sluicegate_client.cli import exit_codes
+
+Connect = Callable[[], AdminClient]
 
 
 @click.group()
@@ -19,35 +24,36 @@ from sluicegate_client.cli import exit_codes
     show_envvar=True,
     help="Where the server's operators call: HOST:PORT or unix:/path.",
 )
+@access_options(ADMIN_KEY_VARIABLE)
 @click.pass_context
-def lora(context: click.Context, admin_address: str) -> None:
+def lora(context: click.Context, admin_address: str, access: Access) -> None:
     """Load and unload the LoRA adapters of a running server."""
-    context.obj = admin_address
+    context.obj = functools.partial(AdminClient, admin_address, **vars(access))
 
 
 @lora.command()
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.pass_obj
-def load(admin_address: str, name: str, path: Path) -> None:
+def load(connect: Connect, name: str, path: Path) -> None:
     """Let requests name the adapter in PATH, a folder on the machine of the server's cores, as NAME."""
-    with exit_codes(), AdminClient(admin_address) as client:
+    with exit_codes(), connect() as client:
         client.load_lora(name, str(path.absolute()))
 
 
 @lora.command()
 @click.argument("name")
 @click.pass_obj
-def unload(admin_address: str, name: str) -> None:
+def unload(connect: Connect, name: str) -> None:
     """Take NAME from new requests, and return when the last one that runs with it has ended."""
-    with exit_codes(), AdminClient(admin_address) as client:
+    with exit_codes(), connect() as client:
         client.unload_lora(name)
 
 
 @lora.command(name="list")
 @click.pass_obj
-def list_loaded(admin_address: str) -> None:
+def list_loaded(connect: Connect) -> None:
     """Print the adapters that are loaded: name and folder, a tab between them."""
-    with exit_codes(), AdminClient(admin_address) as client:
+    with exit_codes(), connect() as client:
         for name, path in client.list_loras().items():
             click.echo(f"{name}\t{path}")

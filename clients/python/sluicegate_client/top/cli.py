@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from sluicegate_client.access import ADMIN_KEY_VARIABLE, Access, access_options
 from sluicegate_client.address import Address
 from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
 from sluicegate_client.cli import exit_codes
@@ -34,13 +35,14 @@ _CONNECT_TIMEOUT_S = 5.0
     help="How often to look.",
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many looks.")
-def top(admin_address: str, interval: float, count: int | None) -> None:
+@access_options(ADMIN_KEY_VARIABLE)
+def top(admin_address: str, access: Access, interval: float, count: int | None) -> None:
     """Watch a running server: requests, queue, KV cache, tokens/s, TTFT, and each core.
 
     Where the output is no terminal, every look is printed below the one before.
     """
     console = Console()
-    with exit_codes(), AdminClient(admin_address) as client:
+    with exit_codes(), AdminClient(admin_address, **vars(access)) as client:
         info = client.server_info(timeout=_CONNECT_TIMEOUT_S)
         screen, watcher = Screen(f"{info.model} at {', '.join(info.grpc_addresses)}"), Watcher()
         with Live(console=console, auto_refresh=False, transient=False) as live:
