@@ -75,6 +75,19 @@ class Adapters:
             raise NotFound(f"no LoRA adapter {shown(name)} is loaded", reason="LORA_NOT_FOUND")
         await self._work.run(self._call("remove_lora", lora.lora_int_id))
 
+    async def mirror(self, loras: Iterable[LoRARequest]) -> None:
+        """Have what another front end has had the cores load, and nothing else.
+
+        Returns when the last request that names what is gone has ended.
+        """
+        wanted = {lora.lora_name: lora for lora in loras}
+        gone = [lora for name, lora in self._loaded.items() if wanted.get(name) != lora]
+        for lora in gone:
+            del self._loaded[lora.lora_name]
+        self._loaded.update(wanted)
+        # Asked here too: it comes after every request that was sent from here.
+        await asyncio.gather(*(self._work.run(self._call("remove_lora", lora.lora_int_id)) for lora in gone))
+
     def check_loaded(self, lora: LoRARequest | None) -> None:
         """Raises NotFound if ``lora`` was unloaded since it was looked up."""
         if lora is not None and self._loaded.get(lora.lora_name) is not lora:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from core.wire.messages import EngineReadyResponse
@@ -23,7 +24,10 @@ from service.engines import Engines
 from service.gate import Backend, Gate
 from service.generator import Generator
 from service.kv_events.feed import KvEventFeed
+from service.listener import PortUse
 from service.listeners import PublicListeners
+from service.metrics.exposition import Exposition
+from service.metrics.overload import overload_families
 from service.metrics.rpcs import RpcMetrics
 from service.security.guards import Guards
 from service.served_model import ModelText
@@ -67,13 +71,15 @@ class FrontEnd:
         self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
         self.kv_events: KvEventFeed | None = None
+        self.exposition = Exposition(self.gate, self.rpcs)
+        self.exposition.add(partial(overload_families, self.edge))
         self._listeners: PublicListeners | None = None
 
     @property
-    def grpc_addresses(self) -> list[str]:
-        """Where clients call, with the real ports."""
+    def listeners(self) -> PublicListeners:
+        """Where clients call."""
         assert self._listeners is not None, "listening"
-        return self._listeners.addresses
+        return self._listeners
 
     def open_engines(self, input_address: str, output_address: str, client_index: int = 0) -> Engines:
         """Bind the sockets for the cores. Raises EngineAddressError."""
@@ -96,14 +102,15 @@ class FrontEnd:
         if self.kv_events is not None:
             self.kv_events.close()
 
-    async def listen(self, guards: Guards) -> None:
+    async def listen(self, guards: Guards, port_use: PortUse) -> None:
         """Serve what clients call. Raises ListenError, and ModelError for a configuration that cannot be read."""
+        self.exposition.add(guards.families)
         text_threads = TextThreads(self._config.limits.max_queued_requests)
         inference = InferenceServicer(self.gate, text_threads)
         card = ModelCard.read(self._config.model)
         vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card)
         listen, connections = self._config.listen, self._config.connections
-        listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge)
+        listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge, port_use)
         for server in listeners.servers:
             add_public_services(server, inference, vllm_engine, self.health)
         self._resources.push_async_callback(listeners.stop, STOP_GRACE_S)

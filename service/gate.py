@@ -2,6 +2,7 @@
 
 import enum
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.wire.messages import EngineReadyResponse
@@ -42,6 +43,8 @@ class Gate:
         self._closed: Closed | None = Closed.LOADING
         self._asleep = False
         self._is_answering = True
+        self.on_asleep: Callable[[bool], None] = lambda _is_asleep: None
+        """Called when the engine is put to sleep or woken."""
 
     def open(self, backend: Backend) -> None:
         """Let calls in."""
@@ -62,6 +65,12 @@ class Gate:
         """An engine without its memory is not ready; calls are let in all the same, and wait."""
         self._asleep = asleep
         self._tell_health()
+        self.on_asleep(asleep)
+
+    @property
+    def is_asleep(self) -> bool:
+        """The engine has given its memory back."""
+        return self._asleep
 
     def enter(self) -> Backend:
         """The backend, for a call that wants work done. Raises Unavailable while the gate is closed."""

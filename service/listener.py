@@ -1,5 +1,6 @@
 """A gRPC server and the addresses it listens on."""
 
+import enum
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,6 @@ from service.yielding_threads import yielding_threads
 
 MAX_PENDING_CALLS = 2**16
 _OPTIONS = [
-    ("grpc.so_reuseport", 0),  # else a second server on the same port would get half of the calls
     # A burst of calls waits its turn, to be served or refused with a reason; the default cancels those beyond 1,000.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
@@ -59,6 +59,14 @@ def _ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
+class PortUse(enum.Enum):
+    """Who else may listen on a port. Without need nobody: a second server on it would get half of the calls."""
+
+    ALONE = "nobody"
+    FIRST = "those that come later"
+    JOIN = "those that are there"
+
+
 class ListenError(Exception):
     """An address that cannot be listened on; the text names it."""
 
@@ -74,18 +82,21 @@ class Listener:
         certificates: Certificates | None = None,
         socket_mode: int = 0o600,
         edge: ErrorEdge | None = None,
+        port_use: PortUse = PortUse.ALONE,
     ) -> None:
         """``interceptors`` come before the ``edge`` where errors become statuses, one of its own if none is given.
 
         With ``certificates`` all is TLS.
         """
         behind = [*interceptors, edge or ErrorEdge()]
-        all_options = [*_OPTIONS, *connection_options(connections or ConnectionsConfig()), *options]
+        sharing = ("grpc.so_reuseport", int(port_use is not PortUse.ALONE))
+        all_options = [sharing, *_OPTIONS, *connection_options(connections or ConnectionsConfig()), *options]
         with yielding_threads():
             self.server = grpc.aio.server(interceptors=behind, options=all_options)
         self.addresses: list[str] = []
         self._certificates = certificates
         self._socket_mode = socket_mode
+        self._port_use = port_use
         self._files: list[SocketFile] = []
 
     def bind(self, address: str) -> None:
@@ -94,7 +105,8 @@ class Listener:
             self._bind_file(address)
             return
         try:
-            check_port(address)
+            if self._port_use is not PortUse.JOIN:
+                check_port(address)
             port = self._add_port(address)
         except (OSError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) else "is it in use, or of another host?"

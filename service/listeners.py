@@ -8,12 +8,14 @@ admin       admin_address         where configured, unless       those of operat
 """
 
 import asyncio
+from dataclasses import replace
+from itertools import chain
 
 import grpc
 
 from service.calls.interceptor import CallInterceptor
 from service.config import ConnectionsConfig, ListenConfig, is_local
-from service.listener import Listener
+from service.listener import Listener, PortUse
 from service.security.guards import Guards
 from service.security.key_check import KeyCheck
 from service.servicers.edge import ErrorEdge
@@ -29,12 +31,14 @@ class PublicListeners:
         guards: Guards,
         calls: CallInterceptor,
         edge: ErrorEdge,
+        port_use: PortUse = PortUse.ALONE,
     ) -> None:
-        with_keys = _interceptors(calls, guards.clients)
-        guarded = Listener((), with_keys, connections, guards.certificates, listen.socket_mode, edge)
+        self._listen = listen
+        with_keys, how = _interceptors(calls, guards.clients), (listen.socket_mode, edge, port_use)
+        guarded = Listener((), with_keys, connections, guards.certificates, *how)
         self._addresses_by_listener = {guarded: listen.grpc_addresses}
         if listen.plaintext_addresses:
-            plaintext = Listener((), [calls], connections, None, listen.socket_mode, edge)
+            plaintext = Listener((), [calls], connections, None, *how)
             self._addresses_by_listener[plaintext] = listen.plaintext_addresses
 
     @property
@@ -45,6 +49,12 @@ class PublicListeners:
     def addresses(self) -> list[str]:
         """With the real ports once they are bound; plaintext ones come last."""
         return [address for listener in self._addresses_by_listener for address in listener.addresses]
+
+    @property
+    def bound(self) -> ListenConfig:
+        """What was asked for, with the real ports."""
+        guarded, *plaintext = ([*listener.addresses] for listener in self._addresses_by_listener)
+        return replace(self._listen, grpc_addresses=(*guarded,), plaintext_addresses=(*chain(*plaintext),))
 
     def bind(self) -> None:
         """Listen on every address. Raises ListenError if that is not possible."""

@@ -25,7 +25,7 @@ _NUM_PORTS = 6
 
 
 class Lockstep:
-    """Started once. ``waves`` is None until then."""
+    """Started once. ``waves`` and where they are told are None until then."""
 
     def __init__(self, config: CoreConfig, folder: Path) -> None:
         """``folder`` is private to this gateway."""
@@ -34,6 +34,7 @@ class Lockstep:
         self._coordinator: CoordinatorProcess | None = None
         self._ports: ReservedPorts | None = None
         self.waves: WaveClient | None = None
+        self.waves_address: str | None = None
 
     async def start(self, addresses: EngineAddresses) -> EngineInit:
         """Bring up the coordinator. What each core is to be told, ``addresses`` included. Raises CoreLoadError."""
@@ -41,7 +42,8 @@ class Lockstep:
         self._coordinator = CoordinatorProcess(self._config.coordinator_command, size, self._folder, host)
         logger.info("coordinator started, pid %d", self._coordinator.pid)
         coordinator = dataclasses.asdict(await self._coordinator.addresses())
-        self.waves = WaveClient(coordinator["frontend_stats_publish_address"])
+        self.waves_address = coordinator["frontend_stats_publish_address"]
+        self.waves = WaveClient(self.waves_address)
         return EngineInit(msgspec.structs.replace(addresses, **coordinator), self._meeting(host or "127.0.0.1", size))
 
     async def coordinator_lost(self) -> str:

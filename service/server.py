@@ -27,12 +27,10 @@ from service.front_end import STOP_GRACE_S, FrontEnd
 from service.gate import Closed
 from service.generator import Generator
 from service.kv_events.event_sockets import EventAddressError
-from service.listener import ListenError
+from service.listener import ListenError, PortUse
 from service.listeners import admin_listener
 from service.metrics.endpoint import MetricsEndpoint
 from service.metrics.engine_state import engine_state_families
-from service.metrics.exposition import Exposition
-from service.metrics.overload import overload_families
 from service.models import ModelError
 from service.private_folder import FolderError, private_folder
 from service.security.exposure import exposures
@@ -42,6 +40,9 @@ from service.servicers.control import ControlServicer
 from service.services import add_admin_services
 from service.shutdown_signals import ShutdownSignals, done_before
 from service.supervisor import Supervisor
+from service.workers.methods import Opening
+from service.workers.process import WorkerError
+from service.workers.team import Team
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ START_ERRORS = (
     ModelError,
     CoreLoadError,
     SecurityFileError,
+    WorkerError,
 )
 """Not our bugs: one line says what is wrong."""
 
@@ -71,12 +73,12 @@ async def serve(config: GatewayConfig) -> int:
         if not await done_before(signals.first, server.start()):
             logger.warning("stopped while loading")
             return 1
-        await done_before(signals.first, server.until_core_lost())
+        await done_before(signals.first, server.until_lost())
         if not signals.first.is_set():
-            await done_before(signals.first, server.finish_without_core())
+            await done_before(signals.first, server.finish())
             return 1
         if not await done_before(signals.second, server.drain()):
-            server.generator.abort_all()
+            await server.abort_all()
         return int(server.core_has_failed)
     except START_ERRORS as error:
         logger.error("%s", error)
@@ -93,20 +95,19 @@ class GatewayServer:
         self._resources = AsyncExitStack()
         self._front_end = FrontEnd(config, self._resources)
         self._gate = self._front_end.gate
-        self._exposition = Exposition(self._gate, self._front_end.rpcs)
-        self._exposition.add(partial(overload_families, self._front_end.edge))
-        self._metrics = MetricsEndpoint(self._exposition.text)
+        self._metrics = MetricsEndpoint(self._front_end.exposition.text)
         self._admin_addresses: list[str] = []
         self.listening = asyncio.Event()
         """Set when clients can connect, loaded or not."""
         self._stopping = asyncio.Event()
         self._engines: Engines | None = None
         self._supervisor: Supervisor | None = None
+        self._team: Team | None = None
 
     @property
     def grpc_addresses(self) -> list[str]:
         """Where the public services are served, with the real ports."""
-        return self._front_end.grpc_addresses
+        return self._front_end.listeners.addresses
 
     @property
     def admin_address(self) -> str:
@@ -119,7 +120,7 @@ class GatewayServer:
 
     @property
     def generator(self) -> Generator:
-        """The requests that run. Raises Unavailable before there is a core."""
+        """The requests that run in this process. Raises Unavailable before there is a core."""
         return self._gate.look_in().generator
 
     @property
@@ -134,32 +135,50 @@ class GatewayServer:
         folder = self._resources.enter_context(private_folder())
         engines = self._engines = self._front_end.open_engines(*self._config.core.socket_addresses(folder))
         core = self._publishing_core(folder)
-        supervisor = self._supervisor = Supervisor(core, engines, folder)
+        team = self._team = Team(self._config, folder)
+        self._gate.on_asleep = team.tell_asleep
+        supervisor = self._supervisor = Supervisor(core, engines, folder, team.addresses)
         self._resources.push_async_callback(supervisor.stop)
-        await self._listen()
+        self._resources.push_async_callback(team.stop)
+        await self._listen(team)
+        await team.start(self._front_end.listeners.bound)
         backend = await self._front_end.load(engines, supervisor)
         await backend.adapters.load_all(self._config.lora_modules)
+        await team.open(Opening([*backend.model.adapters.values()], waves_address=supervisor.waves_address))
         self._gate.open(backend)
         seconds = time.monotonic() - start_time
         logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
 
-    async def until_core_lost(self) -> None:
-        """Return when a core is gone. All that ran on it has failed by then, and no new call is let in."""
+    async def until_lost(self) -> None:
+        """Return when a core, all that ran on it having failed by then, or a worker is gone."""
         assert self._engines is not None, "started"
-        reason = await asyncio.shield(self._engines.lost)
-        logger.error("the engine core is gone: %s", reason)
-        self._gate.close(Closed.CORE_LOST)
+        assert self._team is not None, "started"
+        core_lost, worker_lost = self._engines.lost, self._team.lost
+        await asyncio.wait({core_lost, worker_lost}, return_when=asyncio.FIRST_COMPLETED)
+        if core_lost.done():
+            logger.error("the engine core is gone: %s", core_lost.result())
+            self._gate.close(Closed.CORE_LOST)
+        else:
+            logger.error("the gateway cannot go on: %s", worker_lost.result())
 
-    async def finish_without_core(self) -> None:
-        """After the loss of one core let the others end what they run, at most the drain time-out."""
+    async def finish(self) -> None:
+        """After the loss of one core or worker let the others end what they run, at most the drain time-out."""
         assert self._engines is not None, "started"
         if self._engines.alive:
             await self.drain()
 
     async def drain(self) -> None:
         """Refuse new requests and wait for those that run, at most the drain time-out; what is left then is aborted."""
-        num_aborted = await self._gate.drain(self._config.limits.drain_timeout_s)
+        assert self._team is not None, "started"
+        timeout_s = self._config.limits.drain_timeout_s
+        num_aborted = sum(await asyncio.gather(self._gate.drain(timeout_s), self._team.drain(timeout_s)))
         logger.info("drained, %d requests aborted", num_aborted)
+
+    async def abort_all(self) -> None:
+        """End what still runs."""
+        assert self._team is not None, "started"
+        self.generator.abort_all()
+        await self._team.abort_all()
 
     async def stop(self) -> None:
         """Let the last answers leave, then release everything. Nothing of the gateway is left behind."""
@@ -176,13 +195,12 @@ class GatewayServer:
         self._front_end.follow_kv_events(placed)
         return core.with_flags(*placed.core_flags) if config.is_private else core
 
-    async def _listen(self) -> None:
+    async def _listen(self, team: Team) -> None:
         guards = Guards(self._config.security)
-        self._exposition.add(guards.families)
         for exposure in exposures(self._config.listen, self._config.security):
             logger.warning(exposure)
-        await self._front_end.listen(guards)
-        await self._listen_for_operators(guards)
+        await self._front_end.listen(guards, PortUse.FIRST if self._config.workers.is_shared else PortUse.ALONE)
+        await self._listen_for_operators(guards, team)
         if self._config.listen.metrics_address:
             await self._metrics.start(self._config.listen.metrics_address)
             self._resources.push_async_callback(self._metrics.stop)
@@ -191,13 +209,13 @@ class GatewayServer:
         addresses = ", ".join(self.grpc_addresses), self.admin_address, metrics
         logger.info("listening on %s, admin on %s; %s; loading", *addresses)
 
-    async def _listen_for_operators(self, guards: Guards) -> None:
+    async def _listen_for_operators(self, guards: Guards, team: Team) -> None:
         listen, connections, calls = self._config.listen, self._config.connections, self._front_end.calls
         admin = admin_listener(listen, connections, guards, calls, self._front_end.edge)
         self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
         drain_timeout_s, kv_events = self._config.limits.drain_timeout_s, self._front_end.kv_events
-        control = ControlServicer(self._gate, self.grpc_addresses, drain_timeout_s, self._stopping, kv_events)
-        self._exposition.add(partial(engine_state_families, self._gate, control.engine_state))
+        control = ControlServicer(self._gate, team, self.grpc_addresses, drain_timeout_s, self._stopping, kv_events)
+        self._front_end.exposition.add(partial(engine_state_families, self._gate, control.engine_state))
         add_admin_services(admin.server, control, self._front_end.health)
         admin.bind(self._config.listen.admin_address)
         await admin.server.start()

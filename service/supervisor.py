@@ -15,14 +15,14 @@ can take over in lockstep: the ranks have met, and cannot go on without the one 
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from core.wire.codec import Encoder
 from core.wire.handshake import HandshakeError, HandshakeServer
-from core.wire.messages import EngineInit, EngineReadyResponse
+from core.wire.messages import EngineAddresses, EngineInit, EngineReadyResponse
 from core.wire.tensor_ipc import TensorSender, tensor_channel
 from service.config import CoreConfig
 from service.core_process import CoreLoadError, CoreProcess
@@ -38,8 +38,14 @@ logger = logging.getLogger(__name__)
 class Supervisor:
     """Gets the cores of ``engines`` and tells ``engines`` when one is gone."""
 
-    def __init__(self, config: CoreConfig, engines: Engines, folder: Path) -> None:
-        """``folder`` is private to this gateway; the handshake socket of local cores lies in it."""
+    def __init__(
+        self, config: CoreConfig, engines: Engines, folder: Path, others: Sequence[EngineAddresses] = ()
+    ) -> None:
+        """``folder`` is private to this gateway; the handshake socket of local cores lies in it.
+
+        ``others``: where the gateway's other front ends listen.
+        """
+        self._addresses = joined([engines.addresses, *others])
         self._config = config
         self._engines = engines
         self._handshake_address = config.handshake_address or f"ipc://{folder}/handshake"
@@ -51,6 +57,11 @@ class Supervisor:
     def waves(self) -> WaveClient | None:
         """Of cores that step in lockstep, once they are loaded."""
         return self._lockstep.waves if self._lockstep is not None else None
+
+    @property
+    def waves_address(self) -> str | None:
+        """Where the coordinator tells front ends of waves, once there is one."""
+        return self._lockstep.waves_address if self._lockstep is not None else None
 
     @property
     def a_core_has_failed(self) -> bool:
@@ -90,8 +101,8 @@ class Supervisor:
     async def _init(self) -> EngineInit:
         """What the cores are told."""
         if self._lockstep is None:
-            return EngineInit(self._engines.addresses)
-        init = await self._lockstep.start(self._engines.addresses)
+            return EngineInit(self._addresses)
+        init = await self._lockstep.start(self._addresses)
         self._run(self._lose_cores_with_coordinator(self._lockstep))
         return init
 
@@ -177,3 +188,9 @@ class Supervisor:
         logger.error("the watch over the cores failed", exc_info=error)
         for engine in self._engines.all:
             self._engines.lose_core(engine.rank, f"the watch over it failed: {error!r}")
+
+
+def joined(front_ends: Sequence[EngineAddresses]) -> EngineAddresses:
+    """Of all of them, as INIT has it: each one's place is its client index."""
+    inputs = [address for front_end in front_ends for address in front_end.inputs]
+    return EngineAddresses(inputs, [address for front_end in front_ends for address in front_end.outputs])

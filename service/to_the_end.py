@@ -15,10 +15,14 @@ class ToTheEnd:
 
     async def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """The result of ``work``, for a caller that still waits for it."""
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        """For a caller that does not wait."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._forget)
-        return await asyncio.shield(task)
+        return task
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -17,6 +17,7 @@ from service.cli.options.logs import LOGS, Logs
 from service.cli.options.security import SECURITY
 from service.cli.options.serving import SERVING
 from service.cli.options.tracing import TRACING
+from service.cli.options.workers import WORKERS
 from service.config import (
     ConnectionsConfig,
     CoreConfig,
@@ -26,6 +27,7 @@ from service.config import (
     ListenConfig,
     SecurityConfig,
     TracingConfig,
+    WorkersConfig,
 )
 from service.logs import LogFormat, configure_logging
 from service.models import ModelFiles
@@ -35,7 +37,7 @@ CONTEXT_SETTINGS: dict[str, Any] = {
     "max_content_width": 120,
     "show_default": True,
 }
-_GROUPS = (LISTENING, SECURITY, CONNECTIONS, SERVING, LIMITS, CORES, LOGS, TRACING)
+_GROUPS = (LISTENING, SECURITY, CONNECTIONS, WORKERS, SERVING, LIMITS, CORES, LOGS, TRACING)
 
 
 class GatewayCommand(SectionedCommand):
@@ -59,6 +61,7 @@ class GatewaySettings:
     security: SecurityConfig = field(default_factory=SecurityConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)
     connections: ConnectionsConfig = field(default_factory=ConnectionsConfig)
+    workers: WorkersConfig = field(default_factory=WorkersConfig)
 
     def core_config(self, **where: Any) -> CoreConfig:
         """Of the cores; ``where`` says where they come from. Raises ValueError."""
@@ -67,9 +70,18 @@ class GatewaySettings:
     def config_for(self, model: ModelFiles, core: CoreConfig) -> GatewayConfig:
         """The whole configuration, for a model and where its core comes from."""
         named = replace(model, name=self.served_model_name or model.name)
-        limits = self.limits, self.max_model_len, self.lora_modules
-        others = self.security, self.tracing, self.connections
-        return GatewayConfig(named, core, self.listen, *limits, *others)
+        return GatewayConfig(
+            named,
+            core,
+            self.listen,
+            self.limits,
+            self.max_model_len,
+            self.lora_modules,
+            security=self.security,
+            tracing=self.tracing,
+            connections=self.connections,
+            workers=self.workers,
+        )
 
 
 @contextmanager
@@ -89,9 +101,10 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         logs: Logs = LOGS.take(values)
         configure_logging(logs.log_level, logs.log_format, logs.access_log)
         with usage_errors():
-            groups = LISTENING, SECURITY, CONNECTIONS, LIMITS, CORES, TRACING
+            groups = LISTENING, SECURITY, CONNECTIONS, WORKERS, LIMITS, CORES, TRACING
             pieces: dict[str, Any] = {group.name: group.take(values) for group in groups}
             pieces["core"] = _with_logs(pieces["core"], logs)
+            pieces["workers"] = replace(pieces["workers"], command=(*pieces["workers"].command, *logs.gateway_flags))
             pieces |= {"log_level": logs.log_level, "log_format": logs.log_format}
             settings = GatewaySettings(**pieces, **vars(SERVING.take(values)))
         command(settings=settings, **values)

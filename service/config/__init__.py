@@ -9,9 +9,11 @@ from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
 from service.config.security import SecurityConfig, TlsConfig
 from service.config.tracing import TracingConfig
+from service.config.workers import MAX_GATEWAY_WORKERS, WorkersConfig
 
 __all__ = [
     "MAX_DATA_PARALLEL_SIZE",
+    "MAX_GATEWAY_WORKERS",
     "MAX_SOCKET_PATH_BYTES",
     "ConnectionsConfig",
     "CoreConfig",
@@ -23,6 +25,7 @@ __all__ = [
     "SecurityConfig",
     "TlsConfig",
     "TracingConfig",
+    "WorkersConfig",
     "is_local",
     "socket_path",
 ]

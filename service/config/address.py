@@ -37,6 +37,11 @@ def checked_host(name: str, address: str) -> str:
     return match["host"]
 
 
+def is_port(address: str) -> bool:
+    """Whether several processes can listen there: not on a unix socket."""
+    return not address.startswith("unix:")
+
+
 def is_local(address: str) -> bool:
     """Whether only this machine can reach it: a unix socket, or an address of the loopback."""
     if address.startswith("unix:"):

@@ -3,7 +3,7 @@
 import reprlib
 from dataclasses import dataclass, field
 
-from service.config.address import is_local
+from service.config.address import is_local, is_port
 from service.config.connections import ConnectionsConfig
 from service.config.core import CoreConfig
 from service.config.kv_events import KvEventsConfig
@@ -11,6 +11,7 @@ from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
 from service.config.security import SecurityConfig
 from service.config.tracing import TracingConfig
+from service.config.workers import WorkersConfig
 from service.models import ModelFiles
 
 _MAX_MODEL_NAME_BYTES = 256
@@ -33,6 +34,7 @@ class GatewayConfig:
     connections: ConnectionsConfig = field(default_factory=ConnectionsConfig)
     kv_events: KvEventsConfig | None = None
     """None: nobody can subscribe to them."""
+    workers: WorkersConfig = field(default_factory=WorkersConfig)
 
     def __post_init__(self) -> None:
         _check_model_name(self.model.name)
@@ -41,6 +43,8 @@ class GatewayConfig:
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
         _check_admin(self.listen.admin_address, self.security)
+        if self.workers.is_shared and not any(is_port(address) for address in self.listen.grpc_addresses):
+            raise ValueError("gateway_workers above 1 need a grpc_address with a port: a unix socket is not shared")
 
 
 def _check_model_name(name: str) -> None:

@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc.aio import ServicerContext
 
 from core.wire.sampling_params import Violation
+from service.adapters import Adapters
 from service.engine import Engine
 from service.engine_control import EngineControl
 from service.errors import InvalidRequest, Unimplemented, shown
@@ -23,6 +24,8 @@ from service.gate import Backend, Gate
 from service.kv_events.feed import KvEventFeed
 from service.metrics.histogram import Histogram
 from service.servicers.kv_events import to_response
+from service.to_the_end import ToTheEnd
+from service.workers.team import Team
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceServicer
 
@@ -66,14 +69,17 @@ class ControlServicer(ControlServiceServicer):
     def __init__(
         self,
         gate: Gate,
+        team: Team,
         grpc_addresses: Sequence[str],
         drain_timeout_s: float,
         stopping: asyncio.Event,
         kv_events: KvEventFeed | None = None,
     ) -> None:
         self._gate = gate
+        self._team = team
         self._engine = EngineControl(gate)
         self.engine_state = self._engine.state
+        self._work = ToTheEnd()
         self._grpc_addresses = grpc_addresses
         self._drain_timeout_s = drain_timeout_s
         self._stopping = stopping
@@ -133,7 +139,8 @@ class ControlServicer(ControlServiceServicer):
 
     @_logged
     async def Abort(self, request: pb.AbortRequest, context: _Context) -> pb.AbortResponse:
-        return pb.AbortResponse(num_aborted=self._gate.look_in().generator.abort(request.request_ids))
+        num_aborted = self._gate.look_in().generator.abort(request.request_ids)
+        return pb.AbortResponse(num_aborted=num_aborted + await self._team.abort(request.request_ids))
 
     @_logged
     async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:
@@ -141,7 +148,8 @@ class ControlServicer(ControlServiceServicer):
         timeout_s = _seconds(request.timeout) if request.HasField("timeout") else self._drain_timeout_s
         if timeout_s < 0:
             raise InvalidRequest([Violation("timeout", f"must be at least 0 s, got {timeout_s:g} s")])
-        return pb.DrainResponse(num_aborted=await self._gate.drain(timeout_s))
+        drains = self._gate.drain(timeout_s), self._team.drain(timeout_s)
+        return pb.DrainResponse(num_aborted=sum(await asyncio.gather(*drains)))
 
     @_logged
     async def ResetPrefixCache(
@@ -201,12 +209,12 @@ class ControlServicer(ControlServiceServicer):
 
     @_logged
     async def LoadLora(self, request: pb.LoadLoraRequest, context: _Context) -> pb.LoadLoraResponse:
-        await self._gate.look_in().adapters.load(request.name, request.path)
+        await self._work.run(self._load_adapter(self._gate.look_in().adapters, request))
         return pb.LoadLoraResponse()
 
     @_logged
     async def UnloadLora(self, request: pb.UnloadLoraRequest, context: _Context) -> pb.UnloadLoraResponse:
-        await self._gate.look_in().adapters.unload(request.name)
+        await self._work.run(self._unload_adapter(self._gate.look_in().adapters, request.name))
         return pb.UnloadLoraResponse()
 
     async def ListLoras(self, request: pb.ListLorasRequest, context: _Context) -> pb.ListLorasResponse:
@@ -226,6 +234,15 @@ class ControlServicer(ControlServiceServicer):
             await context.send_initial_metadata(())  # From here on nothing is missed.
             while (item := await subscription.next()) is not None:
                 yield to_response(item)
+
+    async def _load_adapter(self, adapters: Adapters, request: pb.LoadLoraRequest) -> None:
+        await adapters.load(request.name, request.path)
+        await self._team.set_adapters(adapters.by_name.values())
+
+    async def _unload_adapter(self, adapters: Adapters, name: str) -> None:
+        unloading = asyncio.ensure_future(adapters.unload(name))
+        await asyncio.sleep(0)  # Now it is no more in the table, or never was.
+        await asyncio.gather(unloading, self._team.set_adapters(adapters.by_name.values()))
 
 
 def _load(backend: Backend) -> pb.Load:

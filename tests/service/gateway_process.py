@@ -1,7 +1,7 @@
 """A gateway process of its own, over the tokens of byte_model, with any command for its core, or a core that dials it.
 
-``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S TERMS ADDRESS CORE...`` is the child; TERMS (JSON) are
-those of the cores, CORE is a command, or the one address of the handshake.
+``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S TERMS WORKERS ADDRESS CORE...`` is the child; TERMS
+(JSON) are those of the cores, CORE is a command, or the one address of the handshake.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ import psutil
 
 from bench.null_core import __name__ as null_core
 from service.cli.options.cores import COORDINATOR_COMMAND
-from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig
+from service.cli.options.workers import WORKER_COMMAND
+from service.config import CoreConfig, GatewayConfig, LimitsConfig, ListenConfig, WorkersConfig
 from service.models import ModelFiles
 from service.server import run
 
@@ -134,6 +135,7 @@ class GatewayProcess(PythonProcess):
         data_parallel_size: int = 1,
         lockstep: bool = False,
         environment: Mapping[str, str] | None = None,
+        num_workers: int = 1,
     ) -> None:
         terms = {
             "load_timeout_s": load_timeout_s,
@@ -141,12 +143,18 @@ class GatewayProcess(PythonProcess):
             "data_parallel_size": data_parallel_size,
             "coordinator_command": COORDINATOR_COMMAND if lockstep else (),
         }
-        arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), address, *core
+        arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), str(num_workers), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)
 
     def cores(self) -> list[psutil.Process]:
         """Its children, by rank."""
         return [psutil.Process(int(pid)) for pid in re.findall(r"core started, pid ([0-9]+)", self.log)]
+
+    def workers(self) -> list[psutil.Process]:
+        """Its children that serve as it does, those that are gone included."""
+        return [
+            psutil.Process(int(pid)) for pid in re.findall(r"gateway worker [0-9]+ started, pid ([0-9]+)", self.log)
+        ]
 
     def coordinator(self) -> psutil.Process:
         """The child that is no core."""
@@ -154,7 +162,7 @@ class GatewayProcess(PythonProcess):
         return psutil.Process(int(pid))
 
 
-def _main(folder: str, drain_timeout_s: str, terms: str, address: str, *core: str) -> int:
+def _main(folder: str, drain_timeout_s: str, terms: str, num_workers: str, address: str, *core: str) -> int:
     logging.basicConfig(level=logging.INFO)
     return run(
         GatewayConfig(
@@ -162,6 +170,7 @@ def _main(folder: str, drain_timeout_s: str, terms: str, address: str, *core: st
             _core_config(core, json.loads(terms)),
             ListenConfig((address,), "127.0.0.1:0"),
             LimitsConfig(drain_timeout_s=float(drain_timeout_s)),
+            workers=WorkersConfig(int(num_workers), WORKER_COMMAND),
         )
     )
 

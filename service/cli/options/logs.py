@@ -21,6 +21,11 @@ class Logs:
         """For a process that logs in the same way."""
         return f"--log-level={self.log_level}", f"--log-format={self.log_format}"
 
+    @property
+    def gateway_flags(self) -> tuple[str, ...]:
+        """For another process of the gateway."""
+        return *self.flags, "--access-log" if self.access_log else "--no-access-log"
+
 
 _OPTIONS = [
     click.option(

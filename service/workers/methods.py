@@ -1,0 +1,29 @@
+"""What the primary may ask of a worker."""
+
+import msgspec
+
+from core.wire.messages import LoRARequest
+from service.workers.channel import Method
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """How things stand when a worker begins to serve."""
+
+    adapters: list[LoRARequest]
+    is_asleep: bool = False
+    waves_address: str | None = None
+    """Where the coordinator tells of waves, of cores that step in lockstep."""
+
+
+PREPARE = Method[str, None]("prepare", str)
+"""Settings as JSON: open the sockets for the cores, and load the tokenizer meanwhile."""
+OPEN = Method[Opening, None]("open", Opening)
+"""The cores are ready: listen, and let calls in."""
+SET_ASLEEP = Method[bool, None]("set_asleep", bool)
+DRAIN = Method[float, int]("drain", float, int)
+"""As ``Gate.drain``."""
+ABORT = Method[list[str], int]("abort", list[str], int)
+"""As ``Generator.abort``."""
+ABORT_ALL = Method[None, int]("abort_all", result=int)
+SET_ADAPTERS = Method[list[LoRARequest], None]("set_adapters", list[LoRARequest])
+"""As ``Adapters.mirror``."""

@@ -1,0 +1,144 @@
+"""A worker process: a front end that does what the primary says, and ends with it."""
+
+import asyncio
+import logging
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from core.wire.messages import EngineReadyResponse, LoRARequest
+from service.engines import Engines
+from service.front_end import STOP_GRACE_S, FrontEnd
+from service.gate import Backend
+from service.listener import PortUse
+from service.security.guards import Guards
+from service.shutdown_signals import ShutdownSignals, done_before
+from service.wave_client import WaveClient
+from service.workers import methods
+from service.workers.channel import Channel, Handlers
+from service.workers.methods import Opening
+from service.workers.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+
+async def work(channel_end: socket.socket) -> int:
+    """Serve until the primary hangs up, or a signal has this process drained. The exit code."""
+    signals, worker = ShutdownSignals(), Worker()
+    channel = await Channel.over(channel_end, worker.handlers)
+    try:
+        if not await done_before(signals.first, channel.closed.wait()):
+            await done_before(channel.closed, done_before(signals.second, worker.leave()))
+    finally:
+        await worker.stop()
+        await channel.close()
+    return 0
+
+
+class ElsewhereCores:
+    """The cores that the primary sees to."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+        self.opening: asyncio.Future[Opening] = asyncio.get_running_loop().create_future()
+        """Resolved when the primary says that they are ready."""
+        self.waves: WaveClient | None = None
+
+    async def load(self) -> EngineReadyResponse:
+        """When the primary has said so, and each has introduced itself."""
+        opening = await self.opening
+        if opening.waves_address is not None:
+            self.waves = WaveClient(opening.waves_address)
+        return await asyncio.shield(self._engines.ready)
+
+    def close(self) -> None:
+        if self.waves is not None:
+            self.waves.close()
+
+
+@dataclass(frozen=True)
+class _Share:
+    """This process's share of the gateway, once it was told what that is."""
+
+    settings: WorkerSettings
+    front_end: FrontEnd
+    cores: ElsewhereCores
+    loading: asyncio.Task[Backend]
+
+    @property
+    def backend(self) -> Backend:
+        """Raises Unavailable before it is opened."""
+        return self.front_end.gate.look_in()
+
+
+class Worker:
+    """``handlers`` are what the primary calls: PREPARE, then OPEN, then any."""
+
+    def __init__(self) -> None:
+        self._resources = AsyncExitStack()
+        self._share: _Share | None = None
+        self.handlers: Handlers = {
+            methods.PREPARE: self._prepare,
+            methods.OPEN: self._open,
+            methods.SET_ASLEEP: self._set_asleep,
+            methods.SET_ADAPTERS: self._set_adapters,
+            methods.DRAIN: self._drain,
+            methods.ABORT: self._abort,
+            methods.ABORT_ALL: self._abort_all,
+        }
+
+    @property
+    def _mine(self) -> _Share:
+        assert self._share is not None, "prepared"
+        return self._share
+
+    async def leave(self) -> None:
+        """Send clients to other processes, and wait for what runs, at most the drain time-out."""
+        if (share := self._share) is not None:
+            share.front_end.end_watches()
+            timeout_s = share.settings.config.limits.drain_timeout_s
+            closing = asyncio.ensure_future(share.front_end.listeners.stop(timeout_s + STOP_GRACE_S))
+            await share.front_end.gate.drain(timeout_s)
+            await closing
+
+    async def stop(self) -> None:
+        """Let the last answers leave, then release everything."""
+        if (share := self._share) is not None:
+            share.loading.cancel()
+            share.front_end.end_watches()
+        await self._resources.aclose()
+
+    async def _prepare(self, text: str) -> None:
+        settings = WorkerSettings.from_json(text)
+        front_end = FrontEnd(settings.config, self._resources)
+        (input_address,), (output_address,) = settings.addresses.inputs, settings.addresses.outputs
+        engines = front_end.open_engines(input_address, output_address, settings.number)
+        cores = ElsewhereCores(engines)
+        self._resources.callback(cores.close)
+        loading = asyncio.ensure_future(front_end.load(engines, cores))
+        self._share = _Share(settings, front_end, cores, loading)
+
+    async def _open(self, opening: Opening) -> None:
+        share = self._mine
+        share.cores.opening.set_result(opening)
+        backend = await share.loading
+        await backend.adapters.mirror(opening.adapters)
+        share.front_end.gate.set_asleep(opening.is_asleep)
+        share.front_end.gate.open(backend)
+        await share.front_end.listen(Guards(share.settings.config.security), PortUse.JOIN)
+        logger.info("gateway worker %d is ready", share.settings.number)
+
+    async def _set_asleep(self, is_asleep: bool) -> None:
+        self._mine.front_end.gate.set_asleep(is_asleep)
+
+    async def _set_adapters(self, loras: list[LoRARequest]) -> None:
+        await self._mine.backend.adapters.mirror(loras)
+
+    async def _drain(self, timeout_s: float) -> int:
+        return await self._mine.front_end.gate.drain(timeout_s)
+
+    async def _abort(self, request_ids: list[str]) -> int:
+        return self._mine.backend.generator.abort(request_ids)
+
+    async def _abort_all(self, _: None) -> int:
+        return self._mine.backend.generator.abort_all()
