@@ -53,6 +53,10 @@ class Run(Generic[EventT]):
         """Every sequence has ended."""
         return self._work.finished
 
+    def abort(self) -> None:
+        """End what has not ended yet: its last events, which say so, are to be taken."""
+        self._engine.abort(self._work.core_ids)
+
     def take(self) -> Iterator[EventT]:
         """What has happened since the last call, in order; nothing if nothing has come. Take all of it.
 

@@ -102,6 +102,13 @@ class Call:
             self._trace_headers = found if "traceparent" in found else {}
         return self._trace_headers or None
 
+    def part(self) -> "Call":
+        """One for a request of several that the call carries: under the same name, deadline and trace."""
+        part = Call(self.method, self.metadata, self.model)
+        part.deadline, part.key_name, part.trace_id = self.deadline, self.key_name, self.trace_id
+        part._trace_headers = self._trace_headers
+        return part
+
     def trace(self, trace_id: str, headers: Mapping[str, str]) -> None:
         """It has a span of ours."""
         self.trace_id, self._trace_headers = trace_id, dict(headers)

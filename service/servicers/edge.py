@@ -84,7 +84,7 @@ def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -
             except grpc.aio.BaseError:
                 raise
             except Exception as error:
-                failure = _as_failure(error)
+                failure = as_failure(error)
             finally:
                 held.release()
             # Not while the error is handled: gRPC keeps what abort raises, and with it every frame that led there.
@@ -165,8 +165,11 @@ async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, co
                     await writing.end_if_cut()
 
 
-def _as_failure(error: Exception) -> ServiceError:
-    """What the client is told of ``error``, without the frames that it came from: the request lives in them."""
+def as_failure(error: Exception) -> ServiceError:
+    """What the client is told of ``error``, without the frames that it came from: the request lives in them.
+
+    A fault of ours is logged.
+    """
     if not isinstance(error, ServiceError):
         hidden = Internal()
         logger.error("error %s", hidden.error_id, exc_info=error)

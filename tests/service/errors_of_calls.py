@@ -30,7 +30,16 @@ async def error_of(call: Awaitable[Any]) -> CallError:
 
 def parsed(error: grpc.aio.AioRpcError) -> CallError:
     """The status of ``error`` with its details."""
-    status = rpc_status.from_call(error) or Status(message=error.details())
+    return of_status(error.code(), rpc_status.from_call(error) or Status(message=error.details()))
+
+
+def of_entry(status: Status) -> CallError:
+    """The status of one request of many."""
+    return of_status(next(code for code in grpc.StatusCode if code.value[0] == status.code), status)
+
+
+def of_status(code: grpc.StatusCode, status: Status) -> CallError:
+    """``status`` with its details."""
     info, retry, bad_request = ErrorInfo(), RetryInfo(), BadRequest()
     delay = None
     for detail in status.details:
@@ -39,4 +48,4 @@ def parsed(error: grpc.aio.AioRpcError) -> CallError:
         if detail.Unpack(retry):
             delay = retry.retry_delay.ToTimedelta().total_seconds()
     fields = [violation.field for violation in bad_request.field_violations]
-    return CallError(error.code(), info.reason, status.message, delay, fields, dict(info.metadata))
+    return CallError(code, info.reason, status.message, delay, fields, dict(info.metadata))

@@ -353,13 +353,6 @@ async def test_message_sizes(inference: InferenceServiceStub, core: FakeCore) ->
     assert (await call).outputs[0].text == "ok"
 
 
-async def test_not_built_says_so(inference: InferenceServiceStub) -> None:
-    """GenerateMultiplexed is UNIMPLEMENTED, in words and with ErrorInfo."""
-    error = await error_of(inference.GenerateMultiplexed().read())
-    assert (error.code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED")
-    assert "not built yet" in error.message
-
-
 async def test_embed_asks_the_core_whether_it_can_and_only_once(
     inference: InferenceServiceStub, core: FakeCore
 ) -> None:

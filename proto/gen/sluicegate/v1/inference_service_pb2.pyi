@@ -712,7 +712,7 @@ class MultiplexedRequest(_message.Message):
     ABORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def generate(self) -> Global___GenerateRequest:
-        """Start this request; its request_id is required."""
+        """Start this request; its request_id is required, and free again once the request's last event has come."""
 
     @_builtins.property
     def abort(self) -> Global___MultiplexedAbort:
@@ -743,7 +743,9 @@ class MultiplexedAbort(_message.Message):
     REQUEST_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of requests; unknown and finished ones are ignored."""
+        """Ids of requests of this stream; others and finished ones are ignored. One that runs ends with `finished` and ABORT;
+        one whose prompt is still being read fails with ABORTED.
+        """
 
     def __init__(
         self,
@@ -772,7 +774,7 @@ class MultiplexedResponse(_message.Message):
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestError]:
-        """Requests that failed; nothing more comes for them."""
+        """Requests that failed; nothing more comes for them, but see RequestError."""
 
     def __init__(
         self,
@@ -797,10 +799,12 @@ class RequestError(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The request's id."""
+    """The request's id. Empty for a message without one."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """The status that the call would have had on its own."""
+        """The status that the call would have had on its own. ALREADY_EXISTS is that of the later of two requests with one
+        id: the earlier goes on.
+        """
 
     def __init__(
         self,

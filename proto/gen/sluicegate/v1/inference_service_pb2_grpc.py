@@ -98,7 +98,10 @@ class InferenceServiceServicer:
 
     def GenerateMultiplexed(self, request_iterator, context):
         """Carries many requests and aborts on one stream. Each answer holds the events of every request that an engine step
-        touched. One request's error never ends the stream; closing the sending side lets the live requests finish.
+        touched; those of one request are the events that GenerateStream would have sent. What the client has not read yet
+        is merged, request by request. One request's error never ends the stream; closing the sending side lets the live
+        requests finish, and then the stream ends OK. Cancelling the call, or its deadline, aborts them all in the engine.
+        A message that does not decode ends the stream with INVALID_ARGUMENT.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """

@@ -51,7 +51,10 @@ class InferenceServiceStub:
     """
     GenerateMultiplexed: _grpc.StreamStreamMultiCallable[_inference_service_pb2.MultiplexedRequest, _inference_service_pb2.MultiplexedResponse]
     """Carries many requests and aborts on one stream. Each answer holds the events of every request that an engine step
-    touched. One request's error never ends the stream; closing the sending side lets the live requests finish.
+    touched; those of one request are the events that GenerateStream would have sent. What the client has not read yet
+    is merged, request by request. One request's error never ends the stream; closing the sending side lets the live
+    requests finish, and then the stream ends OK. Cancelling the call, or its deadline, aborts them all in the engine.
+    A message that does not decode ends the stream with INVALID_ARGUMENT.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -87,7 +90,10 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     """
     GenerateMultiplexed: _aio.StreamStreamMultiCallable[_inference_service_pb2.MultiplexedRequest, _inference_service_pb2.MultiplexedResponse]  # type: ignore[assignment]
     """Carries many requests and aborts on one stream. Each answer holds the events of every request that an engine step
-    touched. One request's error never ends the stream; closing the sending side lets the live requests finish.
+    touched; those of one request are the events that GenerateStream would have sent. What the client has not read yet
+    is merged, request by request. One request's error never ends the stream; closing the sending side lets the live
+    requests finish, and then the stream ends OK. Cancelling the call, or its deadline, aborts them all in the engine.
+    A message that does not decode ends the stream with INVALID_ARGUMENT.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -138,7 +144,10 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inference_service_pb2.MultiplexedResponse], _abc.AsyncIterator[_inference_service_pb2.MultiplexedResponse]]:
         """Carries many requests and aborts on one stream. Each answer holds the events of every request that an engine step
-        touched. One request's error never ends the stream; closing the sending side lets the live requests finish.
+        touched; those of one request are the events that GenerateStream would have sent. What the client has not read yet
+        is merged, request by request. One request's error never ends the stream; closing the sending side lets the live
+        requests finish, and then the stream ends OK. Cancelling the call, or its deadline, aborts them all in the engine.
+        A message that does not decode ends the stream with INVALID_ARGUMENT.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
