@@ -73,9 +73,9 @@ async def serve(config: GatewayConfig) -> int:
         if not await done_before(signals.first, server.start()):
             logger.warning("stopped while loading")
             return 1
-        await done_before(signals.first, server.until_lost())
+        await done_before(signals.first, server.until_core_lost())
         if not signals.first.is_set():
-            await done_before(signals.first, server.finish())
+            await done_before(signals.first, server.finish_without_core())
             return 1
         if not await done_before(signals.second, server.drain()):
             await server.abort_all()
@@ -149,7 +149,7 @@ class GatewayServer:
         seconds = time.monotonic() - start_time
         logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
 
-    async def until_lost(self) -> None:
+    async def until_core_lost(self) -> None:
         """Return when a core, all that ran on it having failed by then, or a worker is gone."""
         assert self._engines is not None, "started"
         assert self._team is not None, "started"
@@ -161,7 +161,7 @@ class GatewayServer:
         else:
             logger.error("the gateway cannot go on: %s", worker_lost.result())
 
-    async def finish(self) -> None:
+    async def finish_without_core(self) -> None:
         """After the loss of one core or worker let the others end what they run, at most the drain time-out."""
         assert self._engines is not None, "started"
         if self._engines.alive:
