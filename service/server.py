@@ -31,6 +31,7 @@ from service.listener import ListenError, PortUse
 from service.listeners import admin_listener
 from service.metrics.endpoint import MetricsEndpoint
 from service.metrics.engine_state import engine_state_families
+from service.metrics.readiness import readiness_families
 from service.models import ModelError
 from service.private_folder import FolderError, private_folder
 from service.security.exposure import exposures
@@ -215,6 +216,7 @@ class GatewayServer:
         self._resources.push_async_callback(admin.stop, STOP_GRACE_S)
         drain_timeout_s, kv_events = self._config.limits.drain_timeout_s, self._front_end.kv_events
         control = ControlServicer(self._gate, team, self.grpc_addresses, drain_timeout_s, self._stopping, kv_events)
+        self._front_end.exposition.add(partial(readiness_families, self._front_end.health))
         self._front_end.exposition.add(partial(engine_state_families, self._gate, control.engine_state))
         add_admin_services(admin.server, control, self._front_end.health)
         admin.bind(self._config.listen.admin_address)

@@ -1,0 +1,47 @@
+"""The alert rules."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.prometheus import needs_prometheus, promtool
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/prometheus"
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def headings(document: Path) -> set[str]:
+    """As links spell them."""
+    titles = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@needs_prometheus
+def test_rules() -> None:
+    """Promtool finds nothing wrong with them, and each goes off, and stays silent, when it should."""
+    promtool("check", "rules", "alerts.yaml", cwd=FOLDER)
+    promtool("test", "rules", "alerts_test.yaml", cwd=FOLDER)
+
+
+def test_every_alert_is_tested() -> None:
+    """By name."""
+    tested = (FOLDER / "alerts_test.yaml").read_text()
+    assert [rule["alert"] for rule in rules() if f'alertname="{rule["alert"]}"' not in tested] == []
+
+
+def test_every_alert_says_what_to_do() -> None:
+    """A summary, a description, and a part of the documents that is there."""
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+        path, _, heading = rule["annotations"]["runbook"].partition("#")
+        assert not heading or heading in headings(ROOT / path), rule["alert"]
+        assert (ROOT / path).exists()
