@@ -1,6 +1,6 @@
 """The events of one request as VllmEngine's messages."""
 
-from collections.abc import Iterator
+from array import array
 
 from smg_grpc_proto.generated import vllm_engine_pb2 as pb
 
@@ -8,6 +8,7 @@ from core.wire.messages import FinishReason
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
 from service.sequence import SequenceFinish
+from service.servicers.vllm_engine.chunk_encoder import ChunkEncoder
 from service.servicers.vllm_engine.logprobs import add_output_logprobs, input_logprobs
 
 _FINISH_REASONS = {
@@ -20,23 +21,24 @@ _FINISH_REASONS = {
 
 
 class GenerateResponses:
-    """One for each request. Every sequence ends with its own ``complete``, which has all of its tokens.
+    """One for each request; gives messages as bytes. Every sequence ends with its ``complete``, with all its tokens.
 
     With ``stream`` its tokens go out in chunks before, the last ones too, each chunk with those that are new; without,
-    the completes of all sequences come together at the end, in order. What each ``complete`` says is gathered in the
-    message itself.
+    the completes of all sequences come together at the end, in order. Tokens are kept in four bytes each until then.
     """
 
     def __init__(self, request: GenerationRequest, stream: bool) -> None:
         self._request = request
         self._stream = stream
-        self._answers = [_answer(request, index) for index in range(request.sampling_params.n)]
-        self._num_unfinished = len(self._answers)
+        self._output_ids = [array("I") for _ in range(request.sampling_params.n)]
+        self._completes = [_complete(request, index) for index in range(request.sampling_params.n)]
+        self._num_unfinished = request.sampling_params.n
         self._num_cached_tokens = 0
+        self._chunks = ChunkEncoder(request.num_prompt_tokens, 0)
         self._input_logprobs: pb.InputLogProbs | None = None
         self._has_input_logprobs: set[int] = set()
 
-    def of(self, event: Event) -> list[pb.GenerateResponse]:
+    def of(self, event: Event) -> list[bytes]:
         """What ``event`` makes the client get, if anything."""
         if isinstance(event, Delta):
             return self._of_delta(event)
@@ -45,36 +47,43 @@ class GenerateResponses:
         self._start(event)
         return []
 
-    def aborted(self) -> Iterator[pb.GenerateResponse]:
+    def aborted(self) -> list[bytes]:
         """The whole answer to a request that was aborted before it could run."""
-        for index in range(len(self._answers)):
-            yield from self._of_finish(index, SequenceFinish(FinishReason.ABORT, None, None, 0), 0)
+        finish = SequenceFinish(FinishReason.ABORT, None, None, 0)
+        return [message for index in range(len(self._completes)) for message in self._of_finish(index, finish, 0)]
 
     def _start(self, event: Started) -> None:
         self._num_cached_tokens = event.num_cached_tokens
+        self._chunks = ChunkEncoder(event.num_prompt_tokens, event.num_cached_tokens)
         if event.prompt_logprobs is not None:
             num_top = self._request.sampling_params.prompt_logprobs or 0
             self._input_logprobs = input_logprobs(self._request.prompt_token_ids, event.prompt_logprobs, num_top)
 
-    def _of_delta(self, event: Delta) -> list[pb.GenerateResponse]:
-        complete = self._answers[event.index].complete
-        complete.output_ids.extend(event.token_ids)
+    def _of_delta(self, event: Delta) -> list[bytes]:
+        index = event.index
+        self._output_ids[index].extend(event.token_ids)
         if not self._stream:
-            self._score(complete, event)
+            self._score(self._completes[index], event)
             return []
-        response = pb.GenerateResponse()
-        chunk = response.chunk
-        chunk.token_ids.extend(event.token_ids)
-        chunk.prompt_tokens = complete.prompt_tokens
-        chunk.completion_tokens = len(complete.output_ids)
-        chunk.cached_tokens = self._num_cached_tokens
-        chunk.index = event.index
+        if event.logprobs is None and self._input_logprobs is None:
+            return [self._chunks.encode(index, event.token_ids, len(self._output_ids[index]))]
+        return [self._scored_chunk(event).SerializeToString()]
+
+    def _scored_chunk(self, event: Delta) -> pb.GenerateResponse:
+        chunk = pb.GenerateStreamChunk(
+            token_ids=event.token_ids,
+            prompt_tokens=self._request.num_prompt_tokens,
+            completion_tokens=len(self._output_ids[event.index]),
+            cached_tokens=self._num_cached_tokens,
+            index=event.index,
+        )
         self._score(chunk, event)
         self._score_prompt(chunk)
-        return [response]
+        return pb.GenerateResponse(chunk=chunk)
 
-    def _of_finish(self, index: int, finish: SequenceFinish, num_cached_tokens: int) -> list[pb.GenerateResponse]:
-        complete = self._answers[index].complete
+    def _of_finish(self, index: int, finish: SequenceFinish, num_cached_tokens: int) -> list[bytes]:
+        complete = self._completes[index]
+        complete.output_ids.extend(self._output_ids[index])
         complete.finish_reason = _FINISH_REASONS[finish.reason]
         complete.completion_tokens = finish.num_output_tokens
         complete.cached_tokens = num_cached_tokens
@@ -85,8 +94,8 @@ class GenerateResponses:
         self._score_prompt(complete)
         self._num_unfinished -= 1
         if self._stream:
-            return [self._answers[index]]
-        return self._answers if self._num_unfinished == 0 else []
+            return [_response(complete)]
+        return [_response(each) for each in self._completes] if not self._num_unfinished else []
 
     def _score(self, message: pb.GenerateStreamChunk | pb.GenerateComplete, event: Delta) -> None:
         if event.logprobs is not None:
@@ -100,6 +109,10 @@ class GenerateResponses:
             message.input_logprobs.CopyFrom(self._input_logprobs)
 
 
-def _answer(request: GenerationRequest, index: int) -> pb.GenerateResponse:
-    complete = pb.GenerateComplete(index=index, prompt_tokens=request.num_prompt_tokens)
-    return pb.GenerateResponse(complete=complete)
+def _complete(request: GenerationRequest, index: int) -> pb.GenerateComplete:
+    return pb.GenerateComplete(index=index, prompt_tokens=request.num_prompt_tokens)
+
+
+def _response(complete: pb.GenerateComplete) -> bytes:
+    message: bytes = pb.GenerateResponse(complete=complete).SerializeToString()
+    return message

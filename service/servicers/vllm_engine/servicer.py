@@ -35,6 +35,7 @@ from service.servicers.vllm_engine.server_info import server_info
 from service.servicers.vllm_engine.statuses import as_routers_expect
 from service.servicers.vllm_engine.tokenizer_archive import TokenizerArchive
 from service.text_threads import TextThreads
+from service.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 
@@ -66,19 +67,23 @@ class VllmEngineServicer(Contract):
         self._tokenizer = TokenizerArchive(model.tokenizer_folder)
         self._arrivals = Arrivals()
 
-    async def Generate(self, request: pb.GenerateRequest, context: _Context) -> AsyncIterator[pb.GenerateResponse]:
+    async def Generate(self, request: pb.GenerateRequest, context: _Context) -> AsyncIterator[bytes]:
+        """The messages are GenerateResponse, as bytes."""
         with as_routers_expect():
             with self._arrivals.one(request.request_id) as arrival:
                 generation_request = await self._read_generation(request)
             responses = GenerateResponses(generation_request, request.stream)
             if arrival.is_aborted:
-                for response in responses.aborted():
-                    yield response
+                for message in responses.aborted():
+                    yield message
                 return
-            with self._gate.enter().generator.start(generation_request) as events:
-                async for event in events:
-                    for response in await off_loop_if_large(responses.of, event):
-                        yield response
+            wakeup = Wakeup()
+            with self._gate.enter().generator.open(generation_request, wakeup.set) as run:
+                while not run.finished:
+                    await wakeup.wait()
+                    for event in run.take():
+                        for message in await off_loop_if_large(responses.of, event):
+                            yield message
 
     async def Embed(self, request: pb.EmbedRequest, context: _Context) -> pb.EmbedResponse:
         with as_routers_expect():

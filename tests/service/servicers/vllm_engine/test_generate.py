@@ -3,6 +3,7 @@
 import asyncio
 
 import grpc
+import msgspec
 import numpy as np
 import pytest
 from smg_grpc_proto.generated import vllm_engine_pb2 as pb
@@ -13,7 +14,7 @@ from core.wire.tensor import Tensor
 from service.server import GatewayServer
 from tests.service.byte_model import EOS_TOKEN_ID
 from tests.service.errors_of_calls import error_of
-from tests.service.fake_core import FakeCore
+from tests.service.fake_core import READY, FakeCore
 from tests.service.servicers.calls import until_idle
 from tests.service.servicers.vllm_engine.calls import asks, messages_of, say, text_of
 
@@ -229,3 +230,44 @@ async def test_a_core_that_dies_ends_the_stream_unavailable(engine: VllmEngineSt
     core.report_death()
     async with asyncio.timeout(20):
         assert (await error_of(stream.read())).code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("token_id", [-5, 257, 2**32])
+async def test_a_token_that_is_none_fails_alone(engine: VllmEngineStub, core: FakeCore, token_id: int) -> None:
+    """INTERNAL for the request that it came for; its neighbour goes on."""
+    victim = engine.Generate(asks("victim"))
+    victim_id = (await core.receive_add()).request_id
+    neighbour = engine.Generate(asks("neighbour"))
+    neighbour_id = (await core.receive_add()).request_id
+    core.emit(EngineCoreOutput(victim_id, [token_id]), EngineCoreOutput(neighbour_id, [65]))
+    assert (await error_of(messages_of(victim))).code is grpc.StatusCode.INTERNAL
+    say(core, neighbour_id, b"B")
+    assert text_of(await messages_of(neighbour)) == b"AB"
+
+
+async def test_more_sequences_than_there_may_be_are_the_clients_fault(engine: VllmEngineStub) -> None:
+    """Not RESOURCE_EXHAUSTED, which a router would try five times."""
+    error = await error_of(messages_of(engine.Generate(asks(n=1001, temperature=1))))
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "TOO_MANY_SEQUENCES")
+    assert error.fields == ["sampling_params.n"]
+
+
+@pytest.mark.parametrize("core", [msgspec.structs.replace(READY, num_gpu_blocks=11, max_model_len=1024)], indirect=True)
+async def test_32_a_prompt_that_needs_more_blocks_than_there_are(engine: VllmEngineStub, core: FakeCore) -> None:
+    """Refused, and what comes after it is served."""
+    error = await error_of(messages_of(engine.Generate(asks(prompt=b"x" * 161))))
+    assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "PROMPT_EXCEEDS_KV_CACHE")
+    assert error.fields == ["input"]
+    stream = engine.Generate(asks(prompt=b"x" * 160))
+    say(core, (await core.receive_add()).request_id, b"ok")
+    assert text_of(await messages_of(stream)) == b"ok"
+
+
+async def test_a_full_queue_is_tried_again(engine: VllmEngineStub, core: FakeCore) -> None:
+    """RESOURCE_EXHAUSTED with a delay."""
+    everything = engine.Generate(asks(n=1000, temperature=1))
+    await core.receive_add()
+    error = await error_of(messages_of(engine.Generate(asks("s"))))
+    assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert error.retry_after_s
+    everything.cancel()
