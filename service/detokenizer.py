@@ -24,20 +24,21 @@ class Detokenizer:
     def __init__(self, token_bytes: Mapping[int, bytes], prompt_token_ids: Sequence[int] = ()) -> None:
         self._token_bytes = token_bytes
         self._prompt_tail = _incomplete_tail(token_bytes, prompt_token_ids)
-        self._pending = b""
+        self.pending = b""
+        """What has come of a character that is incomplete."""
 
     def feed(self, token_id: int) -> str:
         """The text that ``token_id`` completes, often its own. Raises UnknownTokenError."""
         new = self._token_bytes[token_id]
         if self._prompt_tail and new:
             new = self._joined_to_prompt(new)
-        data = self._pending + new
+        data = self.pending + new
         text, num_used = utf_8_decode(data, "replace", False)
-        self._pending = data[num_used:]
+        self.pending = data[num_used:]
         return text
 
     def peek(self, token_ids: Sequence[int]) -> tuple[str, bytes] | None:
-        """The text that ``feed`` would give for all, and what would then be pending: ``commit`` that if the text
+        """The text that ``feed`` would give for all, and what would then be ``pending``: set that if the text
         is used. None: only ``feed`` can tell, as a character of the prompt is incomplete, or a token unknown.
         """
         if self._prompt_tail:
@@ -45,17 +46,13 @@ class Detokenizer:
         token_bytes = self._token_bytes
         try:
             if len(token_ids) == 1:
-                data = self._pending + token_bytes[token_ids[0]]
+                data = self.pending + token_bytes[token_ids[0]]
             else:
-                data = self._pending + b"".join([token_bytes[token_id] for token_id in token_ids])
+                data = self.pending + b"".join([token_bytes[token_id] for token_id in token_ids])
         except UnknownTokenError:
             return None
         text, num_used = utf_8_decode(data, "replace", False)
         return text, data[num_used:]
-
-    def commit(self, pending: bytes) -> None:
-        """Go on from what ``peek`` saw."""
-        self._pending = pending
 
     def skip(self, token_id: int) -> None:
         """Pass over ``token_id`` without its text. Raises UnknownTokenError."""
@@ -63,7 +60,7 @@ class Detokenizer:
 
     def flush(self) -> str:
         """What is left at the end: U+FFFD if the last character is incomplete."""
-        pending, self._pending = self._pending, b""
+        pending, self.pending = self.pending, b""
         return pending.decode(errors="replace")
 
     def _joined_to_prompt(self, new: bytes) -> bytes:

@@ -89,7 +89,7 @@ class Generation:
         Raises InvalidRequest if the core refused the request, Internal if every sequence has failed. A sequence that
         fails while another does not ends as ERROR.
         """
-        if self._started and self._is_plain(output) and (plain := self._pass_through(output)) is not None:
+        if output.finish_reason is None and self._started and (plain := self._pass_through(output)) is not None:
             return plain
         if output.finish_reason is FinishReason.ERROR and not self._started and not output.new_token_ids:
             # Every sequence asks for the same: what the core refuses once, before anything, it refuses n times.
@@ -106,24 +106,22 @@ class Generation:
         except UnknownTokenError as error:
             return [*events, self._fail(child, child.sequence.broken_off(), error)]
 
-    def _is_plain(self, output: EngineCoreOutput) -> bool:
-        """It has tokens and nothing else, as nearly all have."""
-        return (
-            output.finish_reason is None
-            and output.new_logprobs is None
-            and output.prefill_stats is None
-            and not output.num_nans_in_logits
-            and not self._wants_logprobs
-        )
-
     def _pass_through(self, output: EngineCoreOutput) -> list[Event] | None:
-        """As ``feed``, of a plain output; None if that needs a closer look."""
+        """As ``feed``, of an output that has tokens and nothing else, as nearly all have. None: that is not so, or its
+        tokens need a closer look.
+        """
+        if self._wants_logprobs or output.new_logprobs is not None or output.num_nans_in_logits:
+            return None
+        if output.prefill_stats is not None:
+            return None
         sequence = self._children[output.request_id].sequence
-        text = sequence.pass_through(output.new_token_ids)
+        token_ids = output.new_token_ids
+        text = sequence.pass_through(token_ids)
         if text is None:
             return None
-        token_ids = output.new_token_ids if self._wants_token_ids else []
-        return [Delta(sequence.index, text, token_ids, None)] if text or token_ids else []
+        if self._wants_token_ids:
+            return [Delta(sequence.index, text, token_ids, None)]
+        return [Delta(sequence.index, text, [], None)] if text else []
 
     def _sensible(self, num_cached_tokens: int) -> int:
         """Of the prompt, whatever the core says."""

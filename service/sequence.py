@@ -46,6 +46,7 @@ class Sequence:
         self._wants_text = request.output.text
         token_bytes = tokenizer.spoken_bytes if request.output.skip_special_tokens else tokenizer.token_bytes
         self._detokenizer = Detokenizer(token_bytes, request.prompt_token_ids)
+        self._has_stop_strings = bool(request.stop.strings)
         self._stop_strings = StopStrings(request.stop.strings, request.stop.include_in_output)
 
     def feed(self, output: EngineCoreOutput) -> SequenceDelta:
@@ -69,9 +70,9 @@ class Sequence:
         if seen is None:
             return None
         text, pending = seen
-        if not self._stop_strings.ignores(text):
+        if self._has_stop_strings and not self._stop_strings.ignores(text):
             return None
-        self._detokenizer.commit(pending)
+        self._detokenizer.pending = pending
         self._num_output_tokens += len(token_ids)
         return text if self._wants_text else ""
 

@@ -29,17 +29,16 @@ class EventEncoder:
     def encode(self, event: Event) -> bytes:
         """One message."""
         if isinstance(event, Delta) and event.logprobs is None:
-            delta = _encode_delta(event)
-            return self._head + varint(len(delta)) + delta
+            return self.encode_plain(event)
         return to_stream_response(self._request_id, event).SerializeToString()
 
-
-def _encode_delta(event: Delta) -> bytes:
-    body = _INDEX + varint(event.index) if event.index else b""
-    if event.text:
-        text = event.text.encode()
-        body += _TEXT + varint(len(text)) + text
-    if event.token_ids:
-        token_ids = b"".join([varint(token_id) for token_id in event.token_ids])
-        body += _TOKEN_IDS + varint(len(token_ids)) + token_ids
-    return body
+    def encode_plain(self, delta: Delta) -> bytes:
+        """That of a delta without log-probabilities. Runs for every token."""
+        text = delta.text.encode()
+        body = _TEXT + varint(len(text)) + text if text else b""
+        if delta.token_ids:
+            token_ids = b"".join([varint(token_id) for token_id in delta.token_ids])
+            body += _TOKEN_IDS + varint(len(token_ids)) + token_ids
+        if delta.index:
+            body = _INDEX + varint(delta.index) + body
+        return self._head + varint(len(body)) + body

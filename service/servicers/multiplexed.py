@@ -10,7 +10,7 @@ core's message. While the client does not read, the outputs of each run are merg
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from core.wire.sampling_params import Violation
@@ -77,17 +77,6 @@ class MultiplexedSession:
             obeying.cancel()
             self._drop_all()
 
-    def touch(self, request: "_LiveRequest", *, is_urgent: bool) -> None:
-        """Something of ``request`` has come."""
-        is_first = not self._touched
-        self._touched.append(request)
-        if is_first or is_urgent:
-            self._wakeup.set(is_urgent)
-
-    def hurry(self) -> None:
-        """What has come is urgent."""
-        self._wakeup.set(is_urgent=True)
-
     def _may_have_more(self, obeying: asyncio.Task[None]) -> bool:
         if not obeying.done():
             return True
@@ -96,7 +85,7 @@ class MultiplexedSession:
     def _on_last_command(self, obeying: asyncio.Task[None]) -> None:
         if not obeying.cancelled():
             obeying.exception()  # It has been seen, should nobody else care.
-        self.hurry()
+        self._wakeup.set(is_urgent=True)
 
     async def _obey(self, commands: AsyncIterator[pb.MultiplexedRequest]) -> None:
         async for command in commands:
@@ -135,10 +124,10 @@ class MultiplexedSession:
         finally:
             if self._reading.get(request.request_id) is asyncio.current_task():
                 del self._reading[request.request_id]
-            self.hurry()
+            self._wakeup.set(is_urgent=True)
 
     def _begin(self, request: GenerationRequest) -> None:
-        live = _LiveRequest(self, request.request_id)
+        live = _LiveRequest(request.request_id, self._touched, self._wakeup.set)
         live.run = live.exits.enter_context(self._intake.open(request, live.on_arrival))
         self._live[request.request_id] = live
 
@@ -158,31 +147,35 @@ class MultiplexedSession:
         while self._touched and num_bytes < self._max_response_bytes:
             live = self._touched.popleft()
             live.is_touched = False
-            if self._live.get(live.request_id) is live:
-                num_bytes += await self._take(live, parts)
+            for event in self._taken(live, parts):
+                if event.__class__ is Delta and event.logprobs is None:
+                    message = live.encoder.encode_plain(event)
+                elif is_small(event):
+                    message = live.encoder.encode(event)
+                else:
+                    message = await asyncio.to_thread(live.encoder.encode, event)
+                size = len(message)
+                parts += _EVENTS, varint(size), message
+                num_bytes += size
         return b"".join(parts)
 
-    async def _take(self, live: "_LiveRequest", parts: list[bytes]) -> int:
-        """Append what ``live`` has to ``parts``. How many bytes, more or less."""
-        num_bytes, encode = 0, live.encode
+    def _taken(self, live: "_LiveRequest", parts: list[bytes]) -> Sequence[Event]:
+        """What ``live`` has. Its failure is appended to ``parts``."""
+        if self._live.get(live.request_id) is not live:
+            return ()
         try:
-            for event in live.run.take():
-                is_plain = event.__class__ is Delta and event.logprobs is None
-                message = encode(event) if is_plain or is_small(event) else await asyncio.to_thread(encode, event)
-                size = len(message)
-                parts += (_EVENTS, varint(size), message)
-                num_bytes += size
+            events = live.run.take()
         except Exception as error:
             parts.append(_encoded_error(live.request_id, error))
             self._drop(live)
-        else:
-            if live.run.finished:
-                self._drop(live)
-        return num_bytes
+            return ()
+        if live.run.finished:
+            self._drop(live)
+        return events
 
     def _fail(self, request_id: str, error: Exception) -> None:
         self._errors.append(_encoded_error(request_id, error))
-        self.hurry()
+        self._wakeup.set(is_urgent=True)
 
     def _drop(self, live: "_LiveRequest") -> None:
         del self._live[live.request_id]
@@ -204,23 +197,27 @@ class MultiplexedSession:
 class _LiveRequest:
     """One request of the session."""
 
-    __slots__ = ("_session", "encode", "exits", "is_touched", "request_id", "run")
+    __slots__ = ("_touched", "_wake", "encoder", "exits", "is_touched", "request_id", "run")
 
     run: Run[Event]
 
-    def __init__(self, session: MultiplexedSession, request_id: str) -> None:
-        self._session = session
+    def __init__(self, request_id: str, touched: "deque[_LiveRequest]", wake: Callable[[bool], None]) -> None:
+        """It puts itself among ``touched`` when something has come."""
+        self._touched = touched
+        self._wake = wake
         self.request_id = request_id
-        self.encode = EventEncoder(request_id).encode
+        self.encoder = EventEncoder(request_id)
         self.exits = ExitStack()
         self.is_touched = False
 
     def on_arrival(self, is_urgent: bool) -> None:
+        """Runs for every token."""
+        touched = self._touched
         if not self.is_touched:
             self.is_touched = True
-            self._session.touch(self, is_urgent=is_urgent)
-        elif is_urgent:
-            self._session.hurry()
+            touched.append(self)
+        if is_urgent or len(touched) == 1:
+            self._wake(is_urgent)
 
 
 def _encoded_error(request_id: str, error: Exception) -> bytes:

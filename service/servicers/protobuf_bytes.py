@@ -7,6 +7,8 @@ def varint(number: int) -> bytes:
     """``number``, which is not negative: seven bits a byte, the lowest first."""
     if number < 0x80:
         return _ONE_BYTE[number]
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -121,7 +121,7 @@ def test_peek_is_what_feeding_would_give(chunks: list[list[int]], prompt: list[i
         if seen is None:
             assert "".join(seeing.feed(byte) for byte in chunk) == expected
         else:
-            seeing.commit(seen[1])
+            seeing.pending = seen[1]
             assert seen[0] == expected
     assert seeing.flush() == feeding.flush()
 
