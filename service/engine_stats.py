@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from dataclasses import dataclass, field
 
 from core.wire.messages import EngineCoreOutputs, EventType
@@ -34,6 +35,8 @@ class EngineStats:
     """
 
     scheduler: SchedulerStats = field(default_factory=SchedulerStats)
+    load_at: float = 0.0
+    """When ``scheduler`` came, by the monotonic clock."""
     num_preemptions: int = 0
     num_prefix_cache_queries: int = 0
     num_prefix_cache_hits: int = 0
@@ -48,13 +51,17 @@ class EngineStats:
 
     def forget_load(self) -> None:
         """The core is gone: nothing runs or waits in it."""
-        self.scheduler = SchedulerStats()
+        self.adopt_load(SchedulerStats(), time.monotonic())
+
+    def adopt_load(self, scheduler: SchedulerStats, at: float) -> None:
+        """Another front end got these statistics ``at`` that time: what they count, it has counted."""
+        self.scheduler, self.load_at = scheduler, at
 
     def record(self, outputs: EngineCoreOutputs) -> None:
         """Take in one message: the counts of prefix cache and drafts in it are those of one step."""
         if (scheduler := outputs.scheduler_stats) is not None:
             self._make_sensible(scheduler)
-            self.scheduler = scheduler
+            self.scheduler, self.load_at = scheduler, time.monotonic()
             self._count_lookups(scheduler.prefix_cache_stats)
             if scheduler.spec_decoding_stats is not None:
                 self.drafts.add(scheduler.spec_decoding_stats)

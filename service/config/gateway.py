@@ -43,8 +43,14 @@ class GatewayConfig:
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ValueError(f"max_model_len must be at least 2, got {self.max_model_len}")
         _check_admin(self.listen.admin_address, self.security)
-        if self.workers.is_shared and not any(is_port(address) for address in self.listen.grpc_addresses):
+        if self.workers.is_shared:
+            self._check_shareable()
+
+    def _check_shareable(self) -> None:
+        if not any(is_port(address) for address in self.listen.grpc_addresses):
             raise ValueError("gateway_workers above 1 need a grpc_address with a port: a unix socket is not shared")
+        if self.kv_events is not None and "*" in (self.kv_events.endpoint or ""):
+            raise ValueError("gateway_workers above 1 need a kv_events_endpoint that names where cores publish")
 
 
 def _check_model_name(name: str) -> None:

@@ -1,7 +1,7 @@
 """Everything counted in one server, as Prometheus reads it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from service.errors import Unavailable
 from service.gate import Backend, Gate
 from service.metrics.families import EngineReport, engine_families, lora_family
+from service.metrics.families_of_processes import decoded, encoded, joined
 from service.metrics.rpcs import RpcMetrics
 
 
@@ -20,6 +21,8 @@ class Exposition:
     def __init__(self, gate: Gate, rpcs: RpcMetrics) -> None:
         self._gate = gate
         self._sources: list[Callable[[], Iterable[Metric]]] = [rpcs.families]
+        self.ask_others: Callable[[], Awaitable[Sequence[bytes]]] = _nobody
+        """What other processes of the gateway have ``encoded``, to be added to what this one has counted."""
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
@@ -31,7 +34,12 @@ class Exposition:
 
     async def text(self) -> bytes:
         """In the text format 0.0.4. The counts are read at once, on the event loop; the text is made in a thread."""
-        return await asyncio.to_thread(_rendered, [*self.families()], self._process)
+        others = await self.ask_others()
+        return await asyncio.to_thread(_rendered, [*self.families()], self._process, others)
+
+    async def encoded(self) -> bytes:
+        """For another process of the gateway, which adds it to its own."""
+        return await asyncio.to_thread(_encoded, [*self.families()], self._process)
 
     def families(self) -> Iterator[Metric]:
         """Those of the calls and whatever was added; when there is a model, those of its cores."""
@@ -49,10 +57,20 @@ class _Snapshot(Collector):
         return self._families
 
 
-def _rendered(families: Iterable[Metric], process: CollectorRegistry) -> bytes:
+async def _nobody() -> Sequence[bytes]:
+    return ()
+
+
+def _rendered(families: list[Metric], process: CollectorRegistry, others: Sequence[bytes]) -> bytes:
+    if others:
+        families = joined([[*families, *process.collect()], *map(decoded, others)])
     snapshot = CollectorRegistry()
     snapshot.register(_Snapshot(families))
-    return generate_latest(snapshot) + generate_latest(process)
+    return generate_latest(snapshot) + (b"" if others else generate_latest(process))
+
+
+def _encoded(families: list[Metric], process: CollectorRegistry) -> bytes:
+    return encoded([*families, *process.collect()])
 
 
 def _backend_families(backend: Backend) -> Iterator[Metric]:

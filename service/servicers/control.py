@@ -17,13 +17,12 @@ from grpc.aio import ServicerContext
 
 from core.wire.sampling_params import Violation
 from service.adapters import Adapters
-from service.engine import Engine
 from service.engine_control import EngineControl
 from service.errors import InvalidRequest, Unimplemented, shown
 from service.gate import Backend, Gate
 from service.kv_events.feed import KvEventFeed
-from service.metrics.histogram import Histogram
 from service.servicers.kv_events import to_response
+from service.servicers.load import load_of, with_loads_of_others
 from service.to_the_end import ToTheEnd
 from service.workers.team import Team
 from sluicegate.v1 import control_service_pb2 as pb
@@ -123,7 +122,7 @@ class ControlServicer(ControlServiceServicer):
         return pb.ListModelsResponse(models=cards)
 
     async def GetLoad(self, request: pb.GetLoadRequest, context: _Context) -> pb.GetLoadResponse:
-        return pb.GetLoadResponse(load=_load(self._gate.look_in()))
+        return pb.GetLoadResponse(load=await self._load(self._gate.look_in()))
 
     async def WatchLoad(
         self,
@@ -133,7 +132,7 @@ class ControlServicer(ControlServiceServicer):
         interval_s = _watch_interval_s(request)
         backend = self._gate.look_in()
         while not self._stopping.is_set():
-            yield pb.WatchLoadResponse(load=_load(backend))
+            yield pb.WatchLoadResponse(load=await self._load(backend))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), interval_s)
 
@@ -235,6 +234,10 @@ class ControlServicer(ControlServiceServicer):
             while (item := await subscription.next()) is not None:
                 yield to_response(item)
 
+    async def _load(self, backend: Backend) -> pb.Load:
+        others = [pb.Load.FromString(load) for load in await self._team.loads()]
+        return with_loads_of_others(load_of(backend), others)
+
     async def _load_adapter(self, adapters: Adapters, request: pb.LoadLoraRequest) -> None:
         await adapters.load(request.name, request.path)
         await self._team.set_adapters(adapters.by_name.values())
@@ -243,50 +246,6 @@ class ControlServicer(ControlServiceServicer):
         unloading = asyncio.ensure_future(adapters.unload(name))
         await asyncio.sleep(0)  # Now it is no more in the table, or never was.
         await asyncio.gather(unloading, self._team.set_adapters(adapters.by_name.values()))
-
-
-def _load(backend: Backend) -> pb.Load:
-    ranks = [_rank_load(backend, engine) for engine in backend.engine.engines.all]
-    stats = [engine.stats for engine in backend.engine.engines.all]
-    totals = [backend.engine.requests.totals[rank.rank] for rank in ranks]
-    num_blocks_used = sum(rank.kv_cache_usage * rank.num_kv_blocks for rank in ranks)
-    return pb.Load(
-        num_running=sum(rank.num_running for rank in ranks),
-        num_waiting=sum(rank.num_waiting for rank in ranks),
-        num_requests=backend.generator.num_requests,
-        kv_cache_usage=num_blocks_used / backend.engine_info.num_gpu_blocks,
-        num_kv_blocks=backend.engine_info.num_gpu_blocks,
-        num_preemptions=sum(of_rank.num_preemptions for of_rank in stats),
-        num_prefix_cache_queries=sum(of_rank.num_prefix_cache_queries for of_rank in stats),
-        num_prefix_cache_hits=sum(of_rank.num_prefix_cache_hits for of_rank in stats),
-        ranks=ranks,
-        num_prompt_tokens=sum(rank.num_prompt_tokens for rank in ranks),
-        num_output_tokens=sum(rank.num_output_tokens for rank in ranks),
-        time_to_first_token=_latency([of_rank.time_to_first_token_s for of_rank in totals]),
-        inter_token_latency=_latency([of_rank.inter_token_latency_s for of_rank in totals]),
-    )
-
-
-def _latency(histograms: Sequence[Histogram]) -> pb.Latency:
-    """Of all cores together; their bounds are the same."""
-    counts = [sum(of_bucket) for of_bucket in zip(*(histogram.counts for histogram in histograms), strict=True)]
-    total_s = sum(histogram.sum for histogram in histograms)
-    return pb.Latency(bounds_s=histograms[0].bounds, counts=counts, sum_s=total_s)
-
-
-def _rank_load(backend: Backend, engine: Engine) -> pb.RankLoad:
-    scheduler, totals = engine.stats.scheduler, backend.engine.requests.totals[engine.rank]
-    return pb.RankLoad(
-        rank=engine.rank,
-        num_running=scheduler.num_running_reqs,
-        num_waiting=scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs,
-        num_sequences=backend.engine.num_requests_at(engine.rank),
-        kv_cache_usage=scheduler.kv_cache_usage,
-        num_kv_blocks=engine.response.num_gpu_blocks if engine.response else 0,
-        is_answering=engine.answers,
-        num_prompt_tokens=totals.num_prompt_tokens,
-        num_output_tokens=totals.num_generation_tokens,
-    )
 
 
 def _pause_mode(mode: "pb.PauseMode.ValueType") -> str:

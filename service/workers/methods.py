@@ -4,6 +4,7 @@ import msgspec
 
 from core.wire.messages import LoRARequest
 from service.workers.channel import Method
+from service.workers.core_loads import CoreLoad
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -13,6 +14,13 @@ class Opening(msgspec.Struct, frozen=True):
     is_asleep: bool = False
     waves_address: str | None = None
     """Where the coordinator tells of waves, of cores that step in lockstep."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker knows of the cores, and what it has counted: a ``Load`` of sluicegate.v1, or metrics."""
+
+    core_loads: list[CoreLoad]
+    counted: bytes = b""
 
 
 PREPARE = Method[str, None]("prepare", str)
@@ -27,3 +35,7 @@ ABORT = Method[list[str], int]("abort", list[str], int)
 ABORT_ALL = Method[None, int]("abort_all", result=int)
 SET_ADAPTERS = Method[list[LoRARequest], None]("set_adapters", list[LoRARequest])
 """As ``Adapters.mirror``."""
+EXCHANGE_CORE_LOADS = Method[list[CoreLoad], list[CoreLoad]]("exchange_core_loads", list[CoreLoad], list[CoreLoad])
+"""What each end knows of the cores."""
+REPORT_LOAD = Method[None, Report]("report_load", result=Report)
+REPORT_METRICS = Method[None, Report]("report_metrics", result=Report)

@@ -6,15 +6,19 @@ A gateway of one process has a team of nobody: every question has the answer 0.
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from core.wire.messages import EngineAddresses, LoRARequest
 from service.config import CoreConfig, GatewayConfig, ListenConfig
+from service.engines import Engines
 from service.reserved_ports import ReservedPorts
 from service.to_the_end import ToTheEnd
 from service.workers import methods
 from service.workers.channel import CallError, Channel, ChannelClosedError, Method
+from service.workers.core_loads import adopt, loads_of
+from service.workers.methods import Report
 from service.workers.process import WorkerError, WorkerProcess
 from service.workers.settings import WorkerSettings
 
@@ -22,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
+_EXCHANGE_INTERVAL_S = 0.1
+"""As vLLM's front ends are told of each other's load."""
 _STOP_GRACE_S = 5.0
 """More than a worker gives its last answers."""
 
@@ -29,9 +35,14 @@ _STOP_GRACE_S = 5.0
 class Team:
     """``lost`` resolves with the reason when a worker is gone without being told to."""
 
-    def __init__(self, config: GatewayConfig, folder: Path) -> None:
-        """``folder`` is private to this gateway. Raises WorkerError if there are no ports to be had."""
+    def __init__(self, config: GatewayConfig, folder: Path, engines: Engines) -> None:
+        """``folder`` is private to this gateway. Raises WorkerError if there are no ports to be had.
+
+        ``engines``: the cores as this process sees them.
+        """
         self._config = config
+        self._folder = folder
+        self._engines = engines
         self._ports: ReservedPorts | None = None
         self.addresses = self._choose_addresses(config.core, folder, config.workers.num_workers - 1)
         """Where each worker's sockets for the cores will be: the cores may be told before there is a worker."""
@@ -49,6 +60,8 @@ class Team:
 
         Raises WorkerError.
         """
+        events = self._config.kv_events
+        config = replace(self._config, kv_events=events and events.placed_in(self._folder))
         for number, addresses in enumerate(self.addresses, 1):
             process = WorkerProcess(self._config.workers.command, number)
             logger.info("gateway worker %d started, pid %d", number, process.pid)
@@ -56,13 +69,15 @@ class Team:
             channel = await process.open_channel()
             self._channels.append(channel)
             self._watches.append(asyncio.ensure_future(self._watch(process)))
-            settings = WorkerSettings.of(number, self._config, listen, addresses)
+            settings = WorkerSettings.of(number, config, listen, addresses)
             await self._told(process, channel, methods.PREPARE, settings.to_json())
 
     async def open(self, opening: methods.Opening) -> None:
         """Return when every worker serves. Raises WorkerError."""
         pairs = zip(self._processes, self._channels, strict=True)
         await asyncio.gather(*(self._told(process, channel, methods.OPEN, opening) for process, channel in pairs))
+        if self._processes:
+            self._watches.append(asyncio.ensure_future(self._exchange_core_loads()))
 
     async def drain(self, timeout_s: float) -> int:
         """As ``Gate.drain``, of all workers."""
@@ -84,6 +99,14 @@ class Team:
         """As ``Adapters.mirror``, of all workers."""
         await self._ask(methods.SET_ADAPTERS, [*loras])
 
+    async def loads(self) -> list[bytes]:
+        """What each worker has counted, as a ``Load`` of sluicegate.v1; what it knows of the cores is known here."""
+        return self._take_in(await self._ask(methods.REPORT_LOAD, None))
+
+    async def metrics(self) -> list[bytes]:
+        """What each worker has counted, as ``Exposition.encoded``; what it knows of the cores is known here."""
+        return self._take_in(await self._ask(methods.REPORT_METRICS, None))
+
     async def stop(self) -> None:
         """Let the last answers leave, then end and reap the processes."""
         for watch in self._watches:
@@ -92,6 +115,18 @@ class Team:
         await asyncio.gather(*(process.let_go(_STOP_GRACE_S) for process in self._processes))
         if self._ports is not None:
             self._ports.close()
+
+    def _take_in(self, reports: list[Report]) -> list[bytes]:
+        for report in reports:
+            adopt(self._engines.all, report.core_loads)
+        return [report.counted for report in reports]
+
+    async def _exchange_core_loads(self) -> None:
+        """So often that no process long takes a core for busier, or less busy, than it is."""
+        while True:
+            await asyncio.sleep(_EXCHANGE_INTERVAL_S)
+            for loads in await self._ask(methods.EXCHANGE_CORE_LOADS, loads_of(self._engines.all)):
+                adopt(self._engines.all, loads)
 
     async def _ask(self, method: Method[_A, _R], argument: _A) -> list[_R]:
         """What those answer that are there: what another had is gone with it. Raises CallError."""

@@ -12,11 +12,13 @@ from service.front_end import STOP_GRACE_S, FrontEnd
 from service.gate import Backend
 from service.listener import PortUse
 from service.security.guards import Guards
+from service.servicers.load import load_of
 from service.shutdown_signals import ShutdownSignals, done_before
 from service.wave_client import WaveClient
 from service.workers import methods
 from service.workers.channel import Channel, Handlers
-from service.workers.methods import Opening
+from service.workers.core_loads import CoreLoad, adopt, loads_of
+from service.workers.methods import Opening, Report
 from service.workers.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class _Share:
 
     settings: WorkerSettings
     front_end: FrontEnd
+    engines: Engines
     cores: ElsewhereCores
     loading: asyncio.Task[Backend]
 
@@ -85,6 +88,9 @@ class Worker:
             methods.DRAIN: self._drain,
             methods.ABORT: self._abort,
             methods.ABORT_ALL: self._abort_all,
+            methods.EXCHANGE_CORE_LOADS: self._exchange_core_loads,
+            methods.REPORT_LOAD: self._report_load,
+            methods.REPORT_METRICS: self._report_metrics,
         }
 
     @property
@@ -113,10 +119,12 @@ class Worker:
         front_end = FrontEnd(settings.config, self._resources)
         (input_address,), (output_address,) = settings.addresses.inputs, settings.addresses.outputs
         engines = front_end.open_engines(input_address, output_address, settings.number)
+        if settings.config.kv_events is not None:
+            front_end.follow_kv_events(settings.config.kv_events)
         cores = ElsewhereCores(engines)
         self._resources.callback(cores.close)
         loading = asyncio.ensure_future(front_end.load(engines, cores))
-        self._share = _Share(settings, front_end, cores, loading)
+        self._share = _Share(settings, front_end, engines, cores, loading)
 
     async def _open(self, opening: Opening) -> None:
         share = self._mine
@@ -142,3 +150,14 @@ class Worker:
 
     async def _abort_all(self, _: None) -> int:
         return self._mine.backend.generator.abort_all()
+
+    async def _exchange_core_loads(self, loads: list[CoreLoad]) -> list[CoreLoad]:
+        engines = self._mine.engines.all
+        adopt(engines, loads)
+        return loads_of(engines)
+
+    async def _report_load(self, _: None) -> Report:
+        return Report(loads_of(self._mine.engines.all), load_of(self._mine.backend).SerializeToString())
+
+    async def _report_metrics(self, _: None) -> Report:
+        return Report(loads_of(self._mine.engines.all), await self._mine.front_end.exposition.encoded())

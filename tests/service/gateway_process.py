@@ -55,6 +55,10 @@ class PythonProcess:
         """The address it serves at."""
         return (await self.until_logged(_READY)).group(1)
 
+    async def metrics_address(self) -> str:
+        """Where Prometheus asks."""
+        return (await self.until_logged(r"metrics on http://(\S+)/metrics;")).group(1)
+
     async def admin_address(self) -> str:
         """Where operators call."""
         return (await self.until_logged(r"admin on (\S+);")).group(1)
@@ -168,7 +172,7 @@ def _main(folder: str, drain_timeout_s: str, terms: str, num_workers: str, addre
         GatewayConfig(
             ModelFiles("bytes", Path(folder), Path(folder)),
             _core_config(core, json.loads(terms)),
-            ListenConfig((address,), "127.0.0.1:0"),
+            ListenConfig((address,), "127.0.0.1:0", "127.0.0.1:0"),
             LimitsConfig(drain_timeout_s=float(drain_timeout_s)),
             workers=WorkersConfig(int(num_workers), WORKER_COMMAND),
         )

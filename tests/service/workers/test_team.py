@@ -16,6 +16,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.gateway_process import GatewayProcess
+from tests.service.metrics.scrape import scrape_async
 
 Stream = grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateStreamResponse]
 _ENDLESS = 1_000_000
@@ -131,3 +132,43 @@ async def test_nobody_outlives_a_killed_primary(gateway: GatewayProcess) -> None
         gateway.send_signal(signal.SIGKILL)
         _, alive = await asyncio.to_thread(psutil.wait_procs, processes, 30)
         assert not alive
+
+
+async def test_counts_of_all_processes_add_up(gateway: GatewayProcess) -> None:
+    """A hundred requests are a hundred in /metrics and in GetLoad, to the token, however many processes had some."""
+    async with stub_in_each(gateway) as stubs, operator_of(gateway) as operator:
+        params = {"max_tokens": 7, "ignore_eos": True}
+        calls = [stubs[i % 2].Generate(pb.GenerateRequest(text="hi", sampling_params=params)) for i in range(100)]
+        await asyncio.gather(*calls)
+        counts = await scrape_async(await gateway.metrics_address())
+        load = (await operator.GetLoad(control_pb.GetLoadRequest())).load
+    assert counts.engine("request_success_total", finished_reason="length") == 100
+    assert counts.engine("generation_tokens_total") == 700
+    assert counts.engine("request_generation_tokens_count") == 100
+    assert counts.engine("request_generation_tokens_sum") == 700
+    assert counts.engine("prompt_tokens_total") == counts.engine("request_prompt_tokens_sum") == 200
+    method = "/sluicegate.v1.InferenceService/Generate"
+    assert counts.value("sluicegate:rpcs_total", method=method, code="OK") == 100
+    assert counts.value("sluicegate:rpc_duration_seconds_count", method=method) == 100
+    assert counts.value("sluicegate:live_requests") == 0
+    assert (load.num_output_tokens, load.num_prompt_tokens, load.num_requests) == (700, 200, 0)
+    assert sum(load.inter_token_latency.counts) == 600
+    assert (load.ranks[0].num_output_tokens, load.ranks[0].num_sequences) == (700, 0)
+
+
+async def test_what_the_core_does_is_told_once(gateway: GatewayProcess) -> None:
+    """The core tells one process alone how busy it is; /metrics and GetLoad have it, not twice and not too late."""
+    async with stub_in_each(gateway) as stubs, operator_of(gateway) as operator:
+        streams = [stub.GenerateStream(endless("")) for stub in stubs]
+        for stream in streams:
+            assert (await stream.read()).HasField("started")
+        while (load := (await operator.GetLoad(control_pb.GetLoadRequest())).load).num_running != 2:
+            assert load.num_running < 2
+        assert (load.num_requests, load.ranks[0].num_sequences) == (2, 2)
+        counts = await scrape_async(await gateway.metrics_address())
+        assert counts.engine("num_requests_running") == 2
+        assert counts.value("sluicegate:live_requests") == 2
+        for stream in streams:
+            stream.cancel()
+        while (await operator.GetLoad(control_pb.GetLoadRequest())).load.num_running:
+            pass

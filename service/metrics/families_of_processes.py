@@ -1,0 +1,99 @@
+"""The metrics of several processes as if they were one: what each counts is added, what all see is told once."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from prometheus_client.metrics_core import Metric
+
+_ADDED_GAUGES = {
+    "sluicegate:live_requests",
+    "sluicegate:live_sequences",
+    "sluicegate:streams_open",
+    "sluicegate:held_request_bytes",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_open_fds",
+}
+"""Of what each process has some. Others are of the cores, of files or of the machine: the first process tells them."""
+_SEEN_BY_ALL = {"sluicegate:cores_lost"}
+"""Counters of what happens to the cores: each process counts the same."""
+_LORAS = "vllm:lora_requests_info"
+_LORA_NAMES = "running_lora_adapters", "waiting_lora_adapters"
+
+
+class Sample(msgspec.Struct, array_like=True):
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(msgspec.Struct, array_like=True):
+    """A metric family on its way from one process to another."""
+
+    name: str
+    documentation: str
+    kind: str
+    samples: list[Sample]
+
+
+_Families = Iterable[Metric]
+
+
+def encoded(families: _Families) -> bytes:
+    """For another process."""
+    return msgspec.msgpack.encode([_family_of(metric) for metric in families])
+
+
+def decoded(document: bytes) -> list[Metric]:
+    """What ``encoded`` made."""
+    return [_metric_of(family) for family in msgspec.msgpack.decode(document, type=list[Family])]
+
+
+def joined(processes: Sequence[_Families]) -> list[Metric]:
+    """The families of all ``processes``, those of the first in its order."""
+    by_name: defaultdict[str, list[Metric]] = defaultdict(list)
+    for families in processes:
+        for metric in families:
+            by_name[metric.name].append(metric)
+    return [_join(metrics) for metrics in by_name.values()]
+
+
+def _join(metrics: list[Metric]) -> Metric:
+    first, *others = metrics
+    if first.name == _LORAS:
+        return _with_loras_of(first, others)
+    is_own = first.name not in _ADDED_GAUGES if first.type == "gauge" else first.name in _SEEN_BY_ALL
+    return first if is_own or not others else _sum(metrics)
+
+
+def _sum(metrics: list[Metric]) -> Metric:
+    total = Metric(metrics[0].name, metrics[0].documentation, metrics[0].type)
+    values: defaultdict[tuple[str, frozenset[tuple[str, str]]], float] = defaultdict(float)
+    for metric in metrics:
+        for sample in metric.samples:
+            values[sample.name, frozenset(sample.labels.items())] += sample.value
+    for (name, labels), value in values.items():
+        total.add_sample(name, dict(labels), value)
+    return total
+
+
+def _with_loras_of(first: Metric, others: list[Metric]) -> Metric:
+    """Names of adapters stand in labels: which of them run, and which wait, in any process."""
+    (sample,) = first.samples
+    for name in _LORA_NAMES:
+        lists = [found.labels[name] for metric in (first, *others) for found in metric.samples]
+        sample.labels[name] = ",".join(sorted({lora for text in lists for lora in text.split(",") if lora}))
+    return first
+
+
+def _family_of(metric: Metric) -> Family:
+    samples = [Sample(sample.name, sample.labels, sample.value) for sample in metric.samples]
+    return Family(metric.name, metric.documentation, metric.type, samples)
+
+
+def _metric_of(family: Family) -> Metric:
+    metric = Metric(family.name, family.documentation, family.kind)
+    for sample in family.samples:
+        metric.add_sample(sample.name, sample.labels, sample.value)
+    return metric
