@@ -26,6 +26,7 @@ from service.generator import Generator
 from service.kv_events.feed import KvEventFeed
 from service.listener import PortUse
 from service.listeners import PublicListeners
+from service.loop_lag import LoopLag
 from service.metrics.exposition import Exposition
 from service.metrics.overload import overload_families
 from service.metrics.rpcs import RpcMetrics
@@ -70,9 +71,10 @@ class FrontEnd:
         self.rpcs = RpcMetrics()
         self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
+        self._loop_lag = LoopLag()
         self.kv_events: KvEventFeed | None = None
         self.exposition = Exposition(self.gate, self.rpcs)
-        self.exposition.add(partial(overload_families, self.edge))
+        self.exposition.add(partial(overload_families, self.edge, self._loop_lag))
         self._listeners: PublicListeners | None = None
 
     @property
@@ -105,6 +107,8 @@ class FrontEnd:
     async def listen(self, guards: Guards, port_use: PortUse) -> None:
         """Serve what clients call. Raises ListenError, and ModelError for a configuration that cannot be read."""
         self.exposition.add(guards.families)
+        self._loop_lag.start()
+        self._resources.callback(self._loop_lag.stop)
         text_threads = TextThreads(self._config.limits.max_queued_requests)
         inference = InferenceServicer(self.gate, text_threads)
         card = ModelCard.read(self._config.model)

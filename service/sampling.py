@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable, Iterator
 
+from google.protobuf.message import Message
+
 from core.wire.sampling_params import (
     MAX_LOGPROB_ENTRIES,
     MAX_LOGPROBS,
@@ -14,6 +16,7 @@ from core.wire.sampling_params import (
     find_violations,
     num_logprob_entries,
 )
+from service.errors import InvalidRequest
 from service.generation_request import UNSEEDED, StopRules
 from service.served_model import ServedModel
 from service.structured_output import read_structured_output
@@ -47,6 +50,22 @@ _SCALARS = (
 _OWN_NAMES = {"bad_words_token_ids": "bad_words"}
 _NOT_OWN_FIELDS = ("all_stop_token_ids", "eos_token_id")
 """They hold stop_token_ids once more, and the model's own."""
+
+
+def check_lists(given: Message) -> None:
+    """Raises InvalidRequest for SamplingParams, of whatever API, with a list too long to be worth a look into it.
+
+    To copy one of a million entries would let no other thread run meanwhile. What is shorter is checked with the rest.
+    """
+    fields = [field.name for field in given.DESCRIPTOR.fields if field.is_repeated]
+    sizes = {name: len(getattr(given, name)) for name in fields}
+    bound = f"must have at most {MAX_LISTED_TOKENS} entries"
+    if found := [
+        Violation(f"sampling_params.{name}", f"{bound}, got {size}")
+        for name, size in sizes.items()
+        if size > MAX_LISTED_TOKENS
+    ]:
+        raise InvalidRequest(found)
 
 
 def read_sampling_params(

@@ -23,6 +23,8 @@ def read_structured_output(given: pb.SamplingParams, n: int, violations: list[Vi
         return None
     found = list(_violations(given, kind, n))
     violations += [Violation(f"sampling_params.{field}", text) for field, text in found]
+    if found:
+        return None
     asked = StructuredOutputs(backend=_BACKEND)
     setattr(asked, _CORE_NAMES[kind], list(given.choice.choices) if kind == "choice" else getattr(given, kind))
     return asked

@@ -11,6 +11,7 @@ from service.models.errors import ModelError
 from service.models.model_folder import read_json, read_vocab_size
 from service.token_bytes import TokenBytes, num_leading_spaces_stripped
 
+_PIECE_TOKENS = 2**15
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
@@ -70,7 +71,11 @@ class Tokenizer:
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of ``token_ids``, U+FFFD for what is not UTF-8. Raises UnknownTokenError."""
         spelled = self.spoken_bytes if skip_special_tokens else self.token_bytes
-        text = b"".join([spelled[token_id] for token_id in token_ids]).decode(errors="replace")
+        ids = [*token_ids]
+        # A piece at a time: to join a million would let no other thread run meanwhile.
+        pieces = (ids[start : start + _PIECE_TOKENS] for start in range(0, len(ids), _PIECE_TOKENS))
+        spellings = [b"".join([spelled[token_id] for token_id in piece]) for piece in pieces]
+        text = b"".join(spellings).decode(errors="replace")
         stripped = len(text) - len(text.lstrip(" "))
         return text[min(stripped, self._num_stripped) :]
 

@@ -8,7 +8,7 @@ from service.embedding import EmbeddingRequest
 from service.errors import InvalidRequest, NotFound, Unimplemented, shown
 from service.generation_request import GenerationRequest, OutputChoices
 from service.prompt import encode_chat, encode_text, read_input, read_prompt, read_token_ids
-from service.sampling import read_sampling_params, read_stop_rules
+from service.sampling import check_lists, read_sampling_params, read_stop_rules
 from service.served_model import ServedModel
 from sluicegate.v1 import inference_service_pb2 as pb
 
@@ -25,6 +25,7 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
     if model.embeds:
         raise Unimplemented(f"{model.name} embeds texts and generates none", reason="MODEL_CANNOT_GENERATE")
     given = request.sampling_params
+    check_lists(given)
     violations: list[Violation] = []
     lora = _find_lora(request, model, violations)
     prompt = read_prompt(request, model, violations)

@@ -85,6 +85,8 @@ def _backend_families(backend: Backend) -> Iterator[Metric]:
         yield lora_family(max_loras or 0, engine.requests.running_loras, engine.requests.waiting_loras)
     yield GaugeMetricFamily("sluicegate:live_requests", "Requests taken on and not ended.", generator.num_requests)
     yield GaugeMetricFamily("sluicegate:live_sequences", "Sequences of the live requests.", generator.num_sequences)
+    text = "Prompt tokens of the live sequences."
+    yield GaugeMetricFamily("sluicegate:live_prompt_tokens", text, generator.admission.num_prompt_tokens)
     merged = engine.num_coalesced_outputs
     yield CounterMetricFamily(
         "sluicegate:coalesced_deltas", "Deltas merged because the client read too slowly.", merged

@@ -137,3 +137,23 @@ def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(byte_model: Mode
     assert "has 508 bytes, must have at most 500" in faults["chat"]
     truncated = pb.GenerateRequest(text=large, sampling_params={"truncate_prompt_tokens": 2})
     assert translate(truncated, model).prompt_token_ids == [EOS_TOKEN_ID, ord("x")]
+
+
+def test_a_long_list_of_tokens_is_taken_in_pieces(smollm2: ServedModel) -> None:
+    """In order, and a wrong one is named by its place in the whole list."""
+    long = replace(smollm2, max_model_len=200_000)
+    ids = [index % 49_152 for index in range(100_000)]
+    assert translate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=ids)), long).prompt_token_ids == ids
+    ids[90_000] = 49_152
+    faults = faults_of(lambda: translate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=ids)), long))
+    assert faults == {"token_ids.ids": "token ids must be in [0, 49151], got 49152 at 90000"}
+
+
+def test_too_many_tokens_are_not_looked_at(smollm2: ServedModel) -> None:
+    """Unless they are to be truncated: then the last ones count."""
+    ids = [49_152, *range(20_000)]
+    request = pb.GenerateRequest(token_ids=pb.TokenIds(ids=ids))
+    (fault,) = faults_of(lambda: translate(request, smollm2)).values()
+    assert fault.startswith("has 20001 tokens, must have less than max_model_len")
+    request = pb.GenerateRequest(token_ids=pb.TokenIds(ids=ids[1:]), sampling_params={"truncate_prompt_tokens": 5})
+    assert translate(request, smollm2).prompt_token_ids == ids[-5:]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.wire.sampling_params import RepetitionDetection, SamplingParams, find_violations
 from service.generation_config import GenerationConfig
 from service.generation_request import StopRules
+from service.sampling import MAX_LISTED_TOKENS
 from service.served_model import ServedModel
 from service.translate import translate
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -283,3 +284,13 @@ def test_whatever_is_accepted_is_within_the_core_s_bounds(
     """The core checks again and finds nothing."""
     params = sampled(smollm2, bad_words=words, stop_token_ids=[token_id], allowed_token_ids=[token_id])
     assert not [*find_violations(params, smollm2.vocab_size)]
+
+
+@pytest.mark.parametrize("field", ["stop", "bad_words", "stop_token_ids", "allowed_token_ids", "logit_bias"])
+def test_endless_lists_are_not_looked_into(smollm2: ServedModel, field: str) -> None:
+    """Whatever else is wrong: to copy a million entries would hold everybody up."""
+    entries = range(MAX_LISTED_TOKENS + 1)
+    words = [str(entry) for entry in entries]
+    of_field: dict[str, Any] = {"stop": words, "bad_words": words, "logit_bias": dict.fromkeys(entries, 1.0)}
+    faults = faults_of(lambda: translated(smollm2, sampling_params={"n": 0, field: of_field.get(field, entries)}))
+    assert faults == {f"sampling_params.{field}": "must have at most 262144 entries, got 262145"}

@@ -11,6 +11,7 @@ from tokenizers import decoders, models, normalizers, processors
 
 from service.chat_template import ChatTemplateError
 from service.models import ModelError
+from service.served_model import ServedModel
 from service.token_bytes import UnknownTokenError
 from service.tokenizer import Tokenizer
 
@@ -167,3 +168,9 @@ def test_others_run_while_a_text_is_tokenized(tokenizer: Tokenizer) -> None:
         worker.join(0.001)
         num_turns += 1
     assert num_turns > 20
+
+
+def test_many_tokens_are_decoded_in_pieces(smollm2: ServedModel) -> None:
+    """The joints do not show: not even within a character."""
+    text = "naïve 🦜 " * 40_000
+    assert smollm2.tokenizer.decode(smollm2.tokenizer.encode(text)) == text

@@ -16,6 +16,7 @@ from service.embedding import EmbeddingRequest
 from service.errors import InvalidRequest
 from service.generation_config import GenerationConfig
 from service.generation_request import GenerationRequest
+from service.sampling import check_lists
 from service.served_model import ServedModel
 from service.translate import translate, translate_embed
 from sluicegate.v1 import inference_service_pb2 as own
@@ -40,6 +41,7 @@ def to_generation_request(request: pb.GenerateRequest, model: ServedModel) -> Ge
 
     Takes about as long as tokenizing the prompt: 1.5 µs per token of a text, a tenth of that for tokens.
     """
+    check_lists(request.sampling_params)
     violations = [*_unserved(request), *_out_of_range(request, model)]
     translated = None
     try:
