@@ -88,10 +88,14 @@ def _code_of(context: Context) -> grpc.StatusCode:
 
 
 def _code_of_cancelled(context: Context) -> grpc.StatusCode:
-    """The server is not told why: the client has gone, or its deadline has passed."""
+    """The server is not told why: the client has gone, or its deadline has passed.
+
+    The client's clock started before ours, by as long as the call was on its way, and is the one that counts.
+    """
     remaining_s = context.time_remaining()
-    late = remaining_s is not None and remaining_s <= 0
+    late = remaining_s is not None and remaining_s <= _ON_ITS_WAY_S
     return grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
 
 
+_ON_ITS_WAY_S = 0.05
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
