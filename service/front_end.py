@@ -112,7 +112,7 @@ class FrontEnd:
         text_threads = TextThreads(self._config.limits.max_queued_requests)
         inference = InferenceServicer(self.gate, text_threads)
         card = ModelCard.read(self._config.model)
-        vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card)
+        vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card, self._config.core.is_local)
         listen, connections = self._config.listen, self._config.connections
         listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge, port_use)
         for server in listeners.servers:

@@ -174,6 +174,16 @@ def test_45_min_tokens_before_an_end_that_is_forced(engine: VllmEngineStub, min_
     assert complete.WhichOneof("matched_stop") is None
 
 
+def test_what_the_server_says_of_itself(engine: VllmEngineStub) -> None:
+    """The core is ours, has 64 seats, and begins with a form of the output at the first token."""
+    info = engine.GetServerInfo(pb.GetServerInfoRequest(), timeout=30)
+    assert (info.server_type, info.max_num_seqs, info.block_size, info.is_paused) == ("vllm-grpc", 64, 16, False)
+    assert info.constrained_decoding_start == "first_token"
+    assert info.last_receive_timestamp > 0
+    model = engine.GetModelInfo(pb.GetModelInfoRequest(), timeout=30)
+    assert (model.served_model_name, model.max_context_length) == ("smollm2-135m", MAX_MODEL_LEN)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_43_a_stop_string_over_several_tokens(engine: VllmEngineStub, stream: bool) -> None:
     """Found here; tokens go up to the one that completes it, streamed and not."""

@@ -7,12 +7,17 @@ from smg_grpc_proto.generated import vllm_engine_pb2 as pb
 from service.gate import Backend
 from service.servicers.vllm_engine.loads import max_running_requests
 
+_FROM_FIRST_TOKEN = "first_token"
+"""A core of ours has no reasoning parser whose word it would wait for."""
 _SERVER_TYPE = "vllm-grpc"
 """What routers know the servers of this contract by."""
 
 
-def server_info(backend: Backend, is_paused: bool) -> pb.GetServerInfoResponse:
-    """Nothing of KV transfer, media or reasoning parsers: there is none, or the core does not tell of it."""
+def server_info(backend: Backend, is_paused: bool, has_own_cores: bool) -> pb.GetServerInfoResponse:
+    """Nothing of KV transfer, media or reasoning parsers: there is none, or the core does not tell of it.
+
+    ``has_own_cores``: they are ours, so that it is known where they begin with a form of the output.
+    """
     engines = backend.engine.engines.all
     return pb.GetServerInfoResponse(
         active_requests=backend.generator.num_requests,
@@ -24,6 +29,7 @@ def server_info(backend: Backend, is_paused: bool) -> pb.GetServerInfoResponse:
         kv_cache_dtype="auto",
         block_size=backend.engine_info.block_size,
         model_dtype=f"torch.{backend.engine_info.dtype.removeprefix('torch.')}",
+        constrained_decoding_start=_FROM_FIRST_TOKEN if has_own_cores else "",
         max_num_seqs=min(max_running_requests(engine.response) for engine in engines),
     )
 

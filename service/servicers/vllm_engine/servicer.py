@@ -58,12 +58,16 @@ class VllmEngineServicer(Contract):
     A call enters the gate twice: a drain may have begun while a long prompt was read.
     """
 
-    def __init__(self, gate: Gate, health: Health, text_threads: TextThreads, model: ModelCard) -> None:
+    def __init__(
+        self, gate: Gate, health: Health, text_threads: TextThreads, model: ModelCard, has_own_cores: bool
+    ) -> None:
+        """``has_own_cores``: started by this gateway, and of this project."""
         self._gate = gate
         self._health = health
         self._engine = EngineControl(gate)
         self._text_threads = text_threads
         self._model = model
+        self._has_own_cores = has_own_cores
         self._tokenizer = TokenizerArchive(model.tokenizer_folder)
         self._arrivals = Arrivals()
 
@@ -135,7 +139,7 @@ class VllmEngineServicer(Contract):
 
     async def GetServerInfo(self, request: pb.GetServerInfoRequest, context: _Context) -> pb.GetServerInfoResponse:
         backend = self._gate.look_in()
-        return server_info(backend, await self._is_paused())
+        return server_info(backend, await self._is_paused(), self._has_own_cores)
 
     async def GetLoads(self, request: pb.GetLoadsRequest, context: _Context) -> pb.GetLoadsResponse:
         backend = self._gate.look_in()

@@ -12,6 +12,8 @@ from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 from service.config import GatewayConfig
 from service.server import GatewayServer
 from service.services import ROUTER_PROBES
+from sluicegate.v1.control_service_pb2 import SleepRequest
+from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 from tests.service.servicers.vllm_engine.calls import asks, messages_of, say, text_of
@@ -55,6 +57,16 @@ async def test_a_server_that_loads_is_not_healthy(gateway_config: GatewayConfig,
                 assert await health_of(engine) == (True, "Health")
     finally:
         await server.stop()
+
+
+async def test_an_engine_that_sleeps_is_not_healthy(
+    engine: VllmEngineStub, control: ControlServiceStub, core: FakeCore
+) -> None:
+    """The way back takes as long as a load."""
+    sleeping = control.Sleep(SleepRequest(level=1))
+    core.answer(await core.receive_call())
+    await sleeping
+    assert await health_of(engine) == (False, "the engine is asleep")
 
 
 async def test_a_lost_core_is_told(engine: VllmEngineStub, core: FakeCore, gateway: GatewayServer) -> None:
