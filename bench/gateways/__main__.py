@@ -94,13 +94,12 @@ def _table(title: str, results: dict[str, list[Figures]]) -> Table:
     """Medians, and the CPU per token as a multiple of the first's."""
     names = {
         "cpu_us_per_token": "CPU µs/token",
+        "cpu_us_per_request": "CPU µs/request",
         "tokens_per_s": "tokens/s",
-        "tokens_per_cpu_s": "tokens per CPU-s",
         "tokens_per_message": "tokens/message",
         "latency_p50_ms": "p50 ms",
         "latency_p99_ms": "p99 ms",
         "health_ms": "health max ms",
-        "client_cpu_share": "client CPU",
         "num_failed": "failed",
     }
     table = Table("gateway", *names.values(), "CPU ratio", title=title)

@@ -68,9 +68,9 @@ class Running:
         return [self.process, *self.process.children(recursive=True)]
 
     def cpu_s(self) -> float:
-        """User and system time so far of all processes of the gateway, in seconds."""
-        times = [process.cpu_times() for process in self.processes]
-        return sum(each.user + each.system for each in times)
+        """What the threads of all processes of the gateway have run, in seconds, as the system's scheduler counts."""
+        tasks = [task for process in self.processes for task in Path(f"/proc/{process.pid}/task").iterdir()]
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     def rss_bytes(self) -> int:
         """Resident memory of all its processes."""

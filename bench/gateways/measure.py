@@ -4,14 +4,14 @@ import asyncio
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import numpy as np
-import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
 
 from bench.gateways.api import Api, Stream
 from bench.gateways.contender import Contender, ContenderError, Running, running
@@ -21,7 +21,8 @@ from bench.gateways.latency import added_latencies_s
 _STREAMS_PER_CONNECTION = 64
 _PROMPT = range(100, 116)
 _TOKENS_WITH_TEXT = "100-1099"
-_WARM_UP_TOKENS = 8
+_NUM_WARM_UP_STREAMS, _WARM_UP_TOKENS = 32, 8
+_WARM_UP_ATTEMPTS, _WARM_UP_PAUSE_S = 60, 0.25
 _HEALTH_INTERVAL_S = 0.1
 _TIMEOUT_S = 300.0
 _SETTLE_S = 8.0
@@ -42,20 +43,34 @@ class Load:
 
 @dataclass(frozen=True)
 class Figures:
-    """``cpu_us_per_token`` of all processes of the gateway. Latencies, from the core's step to the client, are zero
-    where the load is flooded, and ``health_ms``, the slowest answer while it lasted, where there is no health service.
+    """Of the middle of the run, when all streams run, where they are paced; of all of it where they are flooded.
+
+    CPU times are of all processes of the gateway. Latencies, from the core's step to the client, are zero where the
+    load is flooded, and ``health_ms``, the slowest answer while it lasted, where there is no health service.
     """
 
     num_failed: int
     tokens_per_s: float
     cpu_us_per_token: float
-    tokens_per_cpu_s: float
+    cpu_us_per_request: float
+    """What a request costs beside its tokens: all of the run's CPU time less that of its tokens."""
     tokens_per_message: float
     latency_p50_ms: float
     latency_p99_ms: float
     health_ms: float
-    client_cpu_share: float
-    """Of one CPU, what this client took: near 1 it is the client that was measured."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of the run, by the monotonic clock, and the CPU time that the gateway took in it."""
+
+    start: float
+    end: float
+    cpu_s: float
+
+    def count(self, arrivals: Iterable[Sequence[tuple[float, int]]]) -> int:
+        """The tokens that came within it."""
+        return sum(num for of_stream in arrivals for time, num in of_stream if self.start <= time < self.end)
 
 
 def measure(contender: Contender, load: Load, model: Path) -> Figures:
@@ -76,38 +91,64 @@ def idle_stream_bytes(contender: Contender, num_streams: int, model: Path) -> fl
 
 
 async def _measure(api: Api, load: Load, gateway: Running, steps: Path) -> Figures:
-    await _run(api, _streams("warm-up", min(load.num_streams, 32), _WARM_UP_TOKENS), gateway)
-    me = psutil.Process()
-    cpu_s, my_cpu_s, start = gateway.cpu_s(), sum(me.cpu_times()[:2]), time.monotonic()
+    await _warm_up(api, gateway)
+    window = asyncio.ensure_future(_middle(load, gateway))
     health = asyncio.ensure_future(_slowest_health_s(gateway.place.port))
+    before, start = gateway.cpu_s(), time.monotonic()
     calls = await _run(api, _streams("s", load.num_streams, load.num_tokens), gateway)
-    seconds, cpu_s, my_cpu_s = time.monotonic() - start, gateway.cpu_s() - cpu_s, sum(me.cpu_times()[:2]) - my_cpu_s
+    whole = Window(start, time.monotonic(), gateway.cpu_s() - before)
     health.cancel()
     arrivals = _arrivals(api, calls)
-    num_tokens = sum(num for of_stream in arrivals for _, num in of_stream)
-    if not num_tokens:
-        raise ContenderError(f"no token came: gRPC status {calls[0].status}")
-    num_complete = sum(sum(num for _, num in of_stream) == load.num_tokens for of_stream in arrivals)
-    late = np.zeros(1)
-    if load.tokens_per_second:
-        made = np.fromfile(steps)
-        late = np.concatenate([added_latencies_s(of_stream, made) for of_stream in arrivals])
-    p50, p99 = np.percentile(late, (50, 99)) * 1e3
+    middle = await window if window.done() and load.tokens_per_second else whole
+    late = _late_s(arrivals, np.fromfile(steps), middle) if load.tokens_per_second else np.zeros(1)
+    p50_ms, p99_ms = (np.percentile(late, (50, 99)) * 1e3).tolist()
+    num_tokens, num_all = middle.count(arrivals), whole.count(arrivals)
+    cpu_us_per_token = middle.cpu_s / num_tokens * 1e6
     return Figures(
-        num_failed=load.num_streams - num_complete,
-        tokens_per_s=num_tokens / seconds,
-        cpu_us_per_token=cpu_s / num_tokens * 1e6,
-        tokens_per_cpu_s=num_tokens / cpu_s,
-        tokens_per_message=num_tokens / sum(len(call.messages) for call in calls),
-        latency_p50_ms=float(p50),
-        latency_p99_ms=float(p99),
+        num_failed=load.num_streams - sum(sum(n for _, n in of_stream) == load.num_tokens for of_stream in arrivals),
+        tokens_per_s=num_tokens / (middle.end - middle.start),
+        cpu_us_per_token=cpu_us_per_token,
+        cpu_us_per_request=max(whole.cpu_s * 1e6 - num_all * cpu_us_per_token, 0.0) / load.num_streams,
+        tokens_per_message=num_all / sum(len(call.messages) for call in calls),
+        latency_p50_ms=p50_ms,
+        latency_p99_ms=p99_ms,
         health_ms=(await _result_of(health)) * 1e3,
-        client_cpu_share=my_cpu_s / seconds,
     )
 
 
+async def _warm_up(api: Api, gateway: Running) -> None:
+    """Until all of some streams have had their tokens: what listens need not be ready. Raises ContenderError."""
+    streams = _streams("warm-up", _NUM_WARM_UP_STREAMS, _WARM_UP_TOKENS)
+    for _ in range(_WARM_UP_ATTEMPTS):
+        calls = await _run(api, streams, gateway)
+        if sum(num for of_stream in _arrivals(api, calls) for _, num in of_stream) == len(streams) * _WARM_UP_TOKENS:
+            return
+        await asyncio.sleep(_WARM_UP_PAUSE_S)
+    raise ContenderError(f"no stream is served: gRPC status {calls[0].status}")
+
+
+async def _middle(load: Load, gateway: Running) -> Window:
+    """From a third to two thirds of the time that a paced load takes."""
+    third_s = load.num_tokens / load.tokens_per_second / 3 if load.tokens_per_second else 0.0
+    await asyncio.sleep(third_s)
+    before, start = gateway.cpu_s(), time.monotonic()
+    await asyncio.sleep(third_s)
+    return Window(start, time.monotonic(), gateway.cpu_s() - before)
+
+
+def _late_s(
+    arrivals: Iterable[Sequence[tuple[float, int]]], made: NDArray[np.float64], window: Window
+) -> NDArray[np.float64]:
+    """Of the tokens that came within ``window``."""
+    late = []
+    for of_stream in arrivals:
+        times = np.repeat([time for time, _ in of_stream], [num for _, num in of_stream])
+        late.append(added_latencies_s(of_stream, made)[(times >= window.start) & (times < window.end)])
+    return np.concatenate(late)
+
+
 async def _idle_stream_bytes(api: Api, num_streams: int, gateway: Running) -> float:
-    await _run(api, _streams("warm-up", 1, 1), gateway)
+    await _warm_up(api, gateway)
     before = gateway.rss_bytes()
     connections = await _connections(api, num_streams, gateway)
     calls = [call for connection, part in connections for call in _start(api, connection, part)]
