@@ -5,7 +5,7 @@ RequestMetrics ── the end of each sequence ──▶ the call ──▶ acce
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,12 +44,14 @@ class Call:
         "deadline",
         "ends",
         "events",
+        "hear_part_end",
         "key_name",
         "metadata",
         "method",
         "model",
         "num_prompt_tokens",
         "num_sequences",
+        "on_end",
         "request_id",
         "sampling_params",
         "started_at",
@@ -73,6 +75,10 @@ class Call:
         self.events: list[tuple[str, int]] = []
         """What befell it, and when: nanoseconds since the epoch."""
         self.metadata = metadata
+        self.hear_part_end: Callable[[Call], None] | None = None
+        """Told of each of its parts that the core has done with."""
+        self.on_end: Callable[[Call], None] | None = None
+        """Of a part: told when all its sequences have ended."""
         self._trace_headers: dict[str, str] | None = None
 
     def __repr__(self) -> str:
@@ -106,8 +112,14 @@ class Call:
         """One for a request of several that the call carries: under the same name, deadline and trace."""
         part = Call(self.method, self.metadata, self.model)
         part.deadline, part.key_name, part.trace_id = self.deadline, self.key_name, self.trace_id
-        part._trace_headers = self._trace_headers
+        part._trace_headers, part.on_end = self._trace_headers, self.hear_part_end
         return part
+
+    def note_end(self, end: SequenceEnd) -> None:
+        """One sequence has ended."""
+        self.ends.append(end)
+        if self.on_end is not None and len(self.ends) == self.num_sequences:
+            self.on_end(self)
 
     def trace(self, trace_id: str, headers: Mapping[str, str]) -> None:
         """It has a span of ours."""

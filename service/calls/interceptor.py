@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
 from service.calls.call import Call, running
+from service.security.caller import CALLER
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -19,6 +21,9 @@ class CallObserver(Protocol):
     def begin(self, call: Call, context: Context, *, is_stream: bool) -> None: ...
 
     def end(self, call: Call, context: Context, code: grpc.StatusCode, *, is_stream: bool) -> None: ...
+
+    def end_part(self, call: Call, part: Call) -> None:
+        """One request of several that ``call`` carries has ended in the core."""
 
     def miss(self) -> None:
         """A call to what is not there; its name is the caller's to choose."""
@@ -55,6 +60,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
         async def observed(request: Any, context: Context) -> Any:
             call = Call(method, context.invocation_metadata() or (), self.model_name)
+            call.key_name = CALLER.get()
             if (remaining_s := context.time_remaining()) is not None:
                 call.deadline = call.started_at + remaining_s
             with running(call), self._observing(call, context, is_stream=responses):
@@ -64,6 +70,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     @contextmanager
     def _observing(self, call: Call, context: Context, is_stream: bool) -> Iterator[None]:
+        call.hear_part_end = partial(self._end_part, call)
         for observer in self._observers:
             observer.begin(call, context, is_stream=is_stream)
         code = grpc.StatusCode.UNKNOWN
@@ -79,6 +86,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         finally:
             for observer in self._observers:
                 observer.end(call, context, code, is_stream=is_stream)
+            call.hear_part_end = None
+
+    def _end_part(self, call: Call, part: Call) -> None:
+        for observer in self._observers:
+            observer.end_part(call, part)
 
 
 def _code_of(context: Context) -> grpc.StatusCode:

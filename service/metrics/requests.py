@@ -133,7 +133,7 @@ class RequestMetrics:
                 _count_tokens(life)
                 _count_times(life, self._clock())
                 if life.call.rpc is not None:
-                    life.call.rpc.ends.append(_end_of(request_id, life, reason))
+                    life.call.rpc.note_end(_end_of(request_id, life, reason))
 
     def _record_output(self, output: EngineCoreOutput, now: float) -> int:
         """The tokens it brings: those generated, and with the first output those of the prompt."""

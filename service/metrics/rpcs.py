@@ -31,6 +31,9 @@ class RpcMetrics:
         self._num_handled[call.method, code.name] += 1
         self._durations_s[call.method].observe(time.monotonic() - call.started_at)
 
+    def end_part(self, call: Call, part: Call) -> None:
+        """It is no call of its own."""
+
     def miss(self) -> None:
         self._num_handled[_NO_METHOD, grpc.StatusCode.UNIMPLEMENTED.name] += 1
 

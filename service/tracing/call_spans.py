@@ -2,6 +2,8 @@
 
 /sluicegate.v1.InferenceService/GenerateStream      from the first byte to the status
   └ queue, prefill, decode                          of each sequence, by the core's own time stamps
+
+Of a call that carries several requests each has a span between: ``request``.
 """
 
 import time
@@ -53,6 +55,18 @@ class CallSpans:
             self._describe(span, call, code)
         span.end()
 
+    def end_part(self, call: Call, part: Call) -> None:
+        span = self._spans.get(call)
+        if span is None or not span.is_recording():
+            return
+        duration_s = time.monotonic() - part.started_at
+        start_ns = time.time_ns() - int(duration_s * 1e9)
+        parent = trace.set_span_in_context(span)
+        attributes = dict(request_attributes(part, duration_s))
+        request = self._tracer.start_span("request", parent, attributes=attributes, start_time=start_ns)
+        self._add_parts(request, part)
+        request.end()
+
     def miss(self) -> None:
         """Nothing: a call to what is not there."""
 
@@ -63,6 +77,9 @@ class CallSpans:
             span.set_attribute("error.type", code.name)
         if code.name in _SERVER_ERRORS:
             span.set_status(StatusCode.ERROR)
+        self._add_parts(span, call)
+
+    def _add_parts(self, span: trace.Span, call: Call) -> None:
         for event, at_ns in call.events:
             span.add_event(event, timestamp=at_ns)
         parent = trace.set_span_in_context(span)

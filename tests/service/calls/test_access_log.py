@@ -101,6 +101,24 @@ async def test_lines_in_between(inference: InferenceServiceStub, core: FakeCore,
     assert sorted(line["request_id"] for line in errors) == ["r3", "r4"]
 
 
+async def test_a_stream_of_requests(inference: InferenceServiceStub, core: FakeCore, lines: Lines) -> None:
+    """Each request of a multiplexed stream has a line when it ends, and the stream has one in the end."""
+    stream = inference.GenerateMultiplexed()
+    for name in ("r5", "r6"):
+        await stream.write(pb.MultiplexedRequest(generate={"request_id": name, "text": "hi"}))
+    ids = [(await core.receive_add()).request_id for _ in range(2)]
+    for core_id in ids:
+        core.emit_token(core_id, 65, FinishReason.LENGTH)
+        line = await lines.next_access()
+        assert core_id.startswith(line["request_id"])
+        assert (line["fields"]["output_tokens"], line["fields"]["finish_reasons"]) == (1, "length")
+    await stream.done_writing()
+    assert [response async for response in stream]
+    line = await lines.next_access()
+    assert line["fields"]["code"] == "OK"
+    assert "output_tokens" not in line["fields"]
+
+
 async def test_a_method_that_is_not_there(channel: grpc.aio.Channel, lines: Lines) -> None:
     """It counts, but its name, which is the caller's to choose, is not written down."""
     with pytest.raises(grpc.aio.AioRpcError):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -148,6 +149,25 @@ async def test_sequences(inference: InferenceServiceStub, core: FakeCore, collec
     spans = await collector.spans(7)
     assert attributes_of(spans[GENERATE].attributes)["gen_ai.usage.num_sequences"] == 2
     assert "_r1-" in attributes_of(spans["decode"].attributes)["sluicegate.sequence.id"]
+
+
+async def test_a_stream_of_requests(inference: InferenceServiceStub, core: FakeCore, collector: Collector) -> None:
+    """Each request of a multiplexed stream has a span under the stream's, and its own parts under that."""
+    stream = inference.GenerateMultiplexed()
+    for name in ("r1", "r2"):
+        await stream.write(pb.MultiplexedRequest(generate={"request_id": name, "text": "hi"}))
+        core_id, now = (await core.receive_add()).request_id, time.monotonic()
+        last = msgspec.structs.replace(first_output(core_id, now), finish_reason=FinishReason.LENGTH)
+        core.send(EngineCoreOutputs(outputs=[last], timestamp=now))
+    await stream.done_writing()
+    assert [response async for response in stream]
+    spans = await collector.spans(7)
+    requests = [span for span in collector.received if span.name == "request"]
+    assert [attributes_of(span.attributes)["gen_ai.request.id"] for span in requests] == ["r1", "r2"]
+    call = spans["sluicegate.v1.InferenceService/GenerateMultiplexed"]
+    assert {span.parent_span_id for span in requests} == {call.span_id}
+    parents = {span.parent_span_id for span in collector.received if span.name == "prefill"}
+    assert parents == {span.span_id for span in requests}
 
 
 async def test_errors(inference: InferenceServiceStub, core: FakeCore, collector: Collector) -> None:
