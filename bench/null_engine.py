@@ -21,6 +21,7 @@ from core.wire.messages import (
     FinishReason,
     PrefillStats,
 )
+from core.wire.resume import resume_of
 from core.wire.stats import SchedulerStats
 
 BLOCK_SIZE = 16
@@ -89,6 +90,7 @@ class NullEngine:
             kv_cache_max_concurrency=NUM_BLOCKS * BLOCK_SIZE / self._config.max_model_len,
             max_num_seqs=MAX_NUM_SEQS,
             max_num_batched_tokens=MAX_NUM_SEQS * self._config.max_model_len,
+            resume_key="null",
         )
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> NullRequest:
@@ -104,7 +106,9 @@ class NullEngine:
             if max_tokens < 1:
                 raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
             limit = min(limit, num_prompt_tokens + max_tokens)
-        return NullRequest(message.request_id, message.client_index, num_prompt_tokens, limit)
+        resume = resume_of(message.sampling_params)
+        num_tokens = num_prompt_tokens + len(resume.output_token_ids) if resume and resume.output_token_ids else 0
+        return NullRequest(message.request_id, message.client_index, num_prompt_tokens, limit, num_tokens)
 
     def add_request(self, request: NullRequest) -> None:
         """Raises ValueError if a live request has the same id."""

@@ -89,6 +89,7 @@ class EngineCore:
         self.ready_response = _make_ready_response(
             executor, size, cache_config.block_size, max_model_len, scheduler_config, lora
         )
+        self.ready_response.resume_key = f"{executor.model_info} seed={seed}"
 
     def preprocess_add_request(self, message: EngineCoreRequest) -> Request:
         """The checked request, the blocks of its prompt hashed. For the input thread. Raises RequestError.

@@ -13,6 +13,7 @@ from core.prompt_embeds import PromptEmbeds, prompt_tokens
 from core.repetition import Repetition
 from core.structured_output.constraint import Constraint
 from core.wire.messages import EngineCoreEvent, EngineCoreRequest, EventType, FinishReason, PrefillStats
+from core.wire.resume import resume_of
 from core.wire.sampling_params import SamplingParams
 
 _SEED_BITS = 63
@@ -89,7 +90,9 @@ class Request:
         self.arrival_time = math.inf if math.isnan(message.arrival_time) else message.arrival_time
         self.arrival_number = 0
         self.sampling_params = params
-        self.seed = choose_seed(params.seed, engine_seed, message.request_id)
+        resume = resume_of(params)
+        seed_id = message.request_id if resume is None else resume.request_id
+        self.seed = choose_seed(params.seed, engine_seed, seed_id)
         self.eos_token_id = params.eos_token_id
         self.stop_token_ids = frozenset(params.stop_token_ids or ())
 
@@ -98,6 +101,8 @@ class Request:
         self.num_prompt_tokens = len(self.token_ids)
         wanted = self.num_prompt_tokens + params.max_tokens if params.max_tokens is not None else max_num_tokens
         self.max_num_tokens = min(wanted, max_num_tokens)
+        if resume is not None:
+            self.token_ids += resume.output_token_ids
         self.repetition: Repetition | None = None
         if params.repetition_detection is not None and params.repetition_detection.max_pattern_size > 0:
             self.repetition = Repetition(params.repetition_detection, self.max_num_tokens - self.num_prompt_tokens)
@@ -111,7 +116,7 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.events: list[EngineCoreEvent] = []
         self.num_preemptions = 0
-        self.prefill_reported = False
+        self.prefill_reported = self.num_output_tokens > 0  # Of a request that another core began.
 
         self.num_computed_tokens = 0
         self.num_scheduled_tokens = 0

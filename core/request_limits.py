@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from core.prompt_embeds import find_embeds_violations, prompt_tokens
 from core.structured_output.form import find_form_violations
 from core.wire.messages import EngineCoreRequest, LoRARequest
+from core.wire.resume import find_resume_violations
 from core.wire.sampling_params import (
     MAX_LOGPROBS,
     SamplingParams,
@@ -69,6 +70,8 @@ def _find_request_violations(request: EngineCoreRequest, limits: RequestLimits) 
         yield from _sampling_violations(request.sampling_params, limits)
         num_tokens = len(request.prompt_token_ids or ())
         yield from find_scored_prompt_violations(request.sampling_params, limits.vocab_size, num_tokens)
+        room = request.num_prompt_tokens, limits.vocab_size, limits.max_num_tokens
+        yield from find_resume_violations(request.sampling_params, *room)
 
 
 def _lora_violations(lora: LoRARequest, limits: RequestLimits) -> Iterator[Violation]:

@@ -32,7 +32,8 @@ class ChildProcess:
         ``stdout``: the write end of a pipe; None: the gateway's own.
         """
         self.name = name
-        lifeline, self._held_end = os.pipe()
+        lifeline, held_end = os.pipe()
+        self._held_end: int | None = held_end
         self._log = CoreLog()
         try:
             # Not asyncio's: Popen's vfork runs none of the fork handlers that gRPC installs.
@@ -46,7 +47,7 @@ class ChildProcess:
                 start_new_session=True,
             )
         except OSError:
-            os.close(self._held_end)
+            self._end_lifeline()
             self._log.close()
             raise
         finally:
@@ -60,6 +61,10 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._exit_code.done()
 
     @property
     def has_shut_down(self) -> bool:
@@ -76,11 +81,21 @@ class ChildProcess:
         """End the process with SIGTERM, by force after ``grace_s``, and reap it."""
         self._process.terminate()
         await self._end_within(grace_s)
-        os.close(self._held_end)
+        self._end_lifeline()
+
+    async def end_by_force(self, grace_s: float) -> None:
+        """Kill the process, and all that share its session, unless it ends within ``grace_s``; reap it."""
+        try:
+            await asyncio.wait_for(self.exited(), grace_s)
+        except TimeoutError:
+            logger.warning("%s %d is killed", self.name, self.pid)
+            os.killpg(self.pid, signal.SIGKILL)
+            await self.exited()
+        self._end_lifeline()
 
     async def let_go(self, grace_s: float) -> None:
         """End the lifeline, by force after ``grace_s`` the process, and reap it."""
-        os.close(self._held_end)
+        self._end_lifeline()
         await self._end_within(grace_s)
 
     async def _end_within(self, grace_s: float) -> None:
@@ -90,6 +105,12 @@ class ChildProcess:
             logger.warning("%s %d did not end within %g s: killed", self.name, self.pid, grace_s)
             self._process.kill()
             await self.exited()
+
+    def _end_lifeline(self) -> None:
+        """May be called twice."""
+        if self._held_end is not None:
+            os.close(self._held_end)
+            self._held_end = None
 
     def _reap(self) -> None:
         self._loop.remove_reader(self._pid_fd)

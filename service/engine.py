@@ -18,7 +18,7 @@ class Engine:
     """The core of ``rank``. Owned by the event loop; whoever is on it may read.
 
     ``response`` is None until the core is ready, ``lost_because`` until it is gone. A core that took another's place
-    has everything of its own but the rank.
+    has everything of its own but the rank; until it comes, the place ``is_awaited``.
     """
 
     def __init__(self, rank: int) -> None:
@@ -32,6 +32,18 @@ class Engine:
         self.farewell: str | None = None
         """Why it is gone, while its last words may still come in."""
         self.lost_because: str | None = None
+        self.is_awaited = False
+        """It is gone, and another is to come in its place."""
+        self.is_settling = False
+        """It is there, but not told yet all that its predecessor had been."""
+        self.was_useful = False
+        """It has given some request something."""
+        self.refusal: str | None = None
+        """Why one that came in its place was sent away."""
+        self.lost_at = 0.0
+        """By the monotonic clock: when the last one was."""
+        self.incarnation = 0
+        """Which core of the rank it is, counted from 1."""
         self.stats = EngineStats()
         self.pulse = Pulse()
         self.heard_at: float | None = None
@@ -46,7 +58,7 @@ class Engine:
     def state(self) -> str:
         """In a word or two, for people."""
         if self.lost_because is not None:
-            return "lost"
+            return "awaited" if self.is_awaited else "lost"
         return "absent" if self.response is None else "silent" if self.pulse.is_silent else "ready"
 
     @property
@@ -55,8 +67,13 @@ class Engine:
         return self.response is not None and self.lost_because is None
 
     @property
+    def is_gone_for_good(self) -> bool:
+        """It is lost, and none is to come in its place."""
+        return self.lost_because is not None and not self.is_awaited
+
+    @property
     def answers(self) -> bool:
-        """It takes requests on."""
+        """It can be asked."""
         return self.is_alive and not self.pulse.is_silent
 
     @property
@@ -64,6 +81,11 @@ class Engine:
         """Sequences that do not run yet, those on their way to it included."""
         scheduler = self.stats.scheduler
         return scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs + self.num_sent_since_stats
+
+    @property
+    def takes_requests(self) -> bool:
+        """It can be given work."""
+        return self.answers and not self.is_settling
 
     @property
     def load(self) -> int:
@@ -74,15 +96,29 @@ class Engine:
         """Take in the statistics of a message."""
         self.heard_at = time.monotonic()
         self.stats.record(outputs)
+        self.was_useful = self.was_useful or bool(outputs.outputs)
         if outputs.scheduler_stats is not None:
             self.num_sent_since_stats = 0
 
+    def lose(self, reason: str, *, is_awaited: bool) -> None:
+        """The core is gone."""
+        self.lost_because = self.farewell = reason
+        self.is_awaited, self.is_settling = is_awaited, False
+        self.connection = self.refusal = None
+        self.lost_at = time.monotonic()
+        self.stats.forget_load()
+
+    def check_can_stand_in(self, response: EngineReadyResponse) -> None:
+        """Raises WireError if one that says ``response`` of itself cannot do what is served."""
+        if self.response is not None and not _can_stand_in(response, self.response):
+            raise WireError(f"{response} can less than what it stands in for: {self.response}")
+
     def introduce(self, response: EngineReadyResponse, connection: int) -> None:
-        """The core is ready, maybe in the place of another. Raises WireError if it cannot do what is served."""
-        served = self.response
-        if served is not None and not _can_stand_in(response, served):
-            raise WireError(f"{response} can less than what it stands in for: {served}")
+        """The core is ready, maybe in the place of another."""
         self.response, self.connection = response, connection
+        self.lost_because = self.farewell = self.refusal = None
+        self.is_awaited = self.was_useful = False
+        self.incarnation += 1
         self.stats.forget_load()
         self.pulse = Pulse()
         self.num_sent_since_stats = 0
@@ -118,13 +154,18 @@ def max_cached_tokens(response: EngineReadyResponse) -> int:
     return num_tokens - response.block_size
 
 
-def _can_stand_in(response: EngineReadyResponse, served: EngineReadyResponse) -> bool:
-    """Requests are checked against what the first said. How many of them fit at once is another matter.
+def max_num_tokens(response: EngineReadyResponse) -> int:
+    """Of prompt and output of one request. The last token needs no place in the KV cache."""
+    return min(response.max_model_len, max_cached_tokens(response) + 1)
 
-    A core that sizes its KV cache by the memory it finds has a little more or less of it whenever it starts.
+
+def _can_stand_in(response: EngineReadyResponse, served: EngineReadyResponse) -> bool:
+    """Requests are checked against what the first said.
+
+    Not so the KV cache: a core that sizes it by the memory it finds has more or less of it whenever it starts. Better
+    that requests which do not fit fail one by one than that all do.
     """
-    is_long_enough = response.max_model_len >= served.max_model_len
-    return is_long_enough and max_cached_tokens(response) >= min(max_cached_tokens(served), served.max_model_len)
+    return response.max_model_len >= served.max_model_len
 
 
 def _check_size(field: str, size: int, bound: int) -> None:

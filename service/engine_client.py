@@ -5,15 +5,20 @@
     UtilityCalls ◀──┘
     add ──▶ WaveClient        of cores that step in lockstep: some of them may rest
 
+    core r is gone ──▶ its calls wait ──▶ another rank, or the core that comes in its place: each goes on where it was
+    add, and no core is there ──▶ the call waits for a while ──▶ as above
+
 Everything runs on the event loop. Sending is synchronous on purpose: a request cannot be cancelled half submitted.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from core.wire.messages import (
+    REFUSED,
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -22,15 +27,21 @@ from core.wire.messages import (
     UtilityCall,
 )
 from core.wire.version import shaped_request
-from service.engine import Engine
+from service.engine import Engine, max_num_tokens
 from service.engines import Engines, why_unavailable
-from service.errors import Unavailable, Unimplemented
+from service.errors import Internal, Unavailable, Unimplemented
+from service.live_call import LiveCall, LiveRequest
 from service.load_balancer import LoadBalancer
 from service.metrics.requests import RequestMetrics
 from service.output_stream import OutputStream
 from service.prefix_memory import PrefixMemory
+from service.resume import NotResumableError
+from service.suspects import TRIAL_TIMEOUT_S, Suspects
 from service.utility_calls import UtilityCalls, agreed
+from service.waiting_calls import WaitingCalls
 from service.wave_client import WaveClient
+
+logger = logging.getLogger(__name__)
 
 _EMPTIES_CACHES = "reset_prefix_cache"
 """What is remembered of prefixes is then no longer so."""
@@ -39,70 +50,89 @@ _EMPTIES_CACHES = "reset_prefix_cache"
 class EngineClient:
     """Sends requests to ``engines`` and hands their outputs to the streams.
 
-    What waits for a core that is gone raises Unavailable; what other cores do goes on.
+    What waits for a core that is gone for good raises Unavailable; what other cores do goes on.
     """
 
-    def __init__(self, engines: Engines, waves: WaveClient | None = None) -> None:
-        """``waves``: of engines that step in lockstep."""
+    def __init__(self, engines: Engines, waves: WaveClient | None = None, restart_wait_s: float = 0.0) -> None:
+        """``waves``: of engines that step in lockstep. ``restart_wait_s``: how long new requests wait for a core."""
         self.engines = engines
         self._waves = waves
+        self._restart_wait_s = restart_wait_s
         self.requests = RequestMetrics()
         self.num_coalesced_outputs = 0
         """Outputs that were merged with one that its caller had not taken yet."""
-        self._streams: dict[str, OutputStream] = {}
+        self.num_resumed_requests = 0
+        """Requests that have gone on in another core than the one that began them."""
+        self.num_unresumable_requests = 0
+        """Requests that ended with their core, though others could go on."""
+        self._calls: dict[OutputStream, LiveCall] = {}
+        self._requests: dict[str, LiveRequest] = {}
+        """By the id under which they were added."""
+        self._at_cores: dict[str, LiveRequest] = {}
+        """By the id under which their core knows them."""
+        self._waiting = WaitingCalls()
+        self._suspects = Suspects()
+        self._has_trial = False
+        self._trial_timer: asyncio.TimerHandle | None = None
         self._utility_calls = UtilityCalls()
         self._balancer: LoadBalancer | None = None
         self._tasks: frozenset[str] | None = None
         engines.serve(self)
 
     def __repr__(self) -> str:
-        return f"EngineClient({self.engines}, {len(self._streams)} requests, {len(self._utility_calls)} utility calls)"
+        counts = f"{len(self._requests)} requests, {len(self._waiting)} calls waiting"
+        return f"EngineClient({self.engines}, {counts}, {len(self._utility_calls)} utility calls)"
 
     @property
     def num_requests(self) -> int:
-        """Requests in the stream table, finished ones included until their caller closes."""
-        return len(self._streams)
+        """Requests in the table, finished ones included until their caller closes."""
+        return len(self._requests)
 
     def num_requests_at(self, rank: int) -> int:
-        """Requests at one core that have not ended."""
-        return sum(len(stream.unfinished) for stream in self._streams_at(rank))
+        """Requests at one core, or waiting for it, that have not ended."""
+        return sum(len(call.stream.unfinished) for call in self._calls_at(rank))
 
     def add(
-        self, requests: Sequence[EngineCoreRequest], on_arrival: Callable[[bool], None] | None = None
+        self,
+        requests: Sequence[EngineCoreRequest],
+        on_arrival: Callable[[bool], None] | None = None,
+        *,
+        may_differ: bool = False,
     ) -> OutputStream:
         """Submit ``requests``, of one prompt, to one core; their outputs all come through the stream returned.
 
-        ``on_arrival`` is the stream's.
-        The caller must close it. Raises Unavailable if there is no core to take them.
+        If the core goes, another goes on with them, with the same tokens unless they ``may_differ``. ``on_arrival`` is
+        the stream's. The caller must close it. Raises Unavailable if there is no core to take them, nor soon will be.
         """
-        engine = self._choose(requests[0])
-        stream = OutputStream((request.request_id for request in requests), engine.rank, on_arrival)
+        ids, rank = (request.request_id for request in requests), requests[0].data_parallel_rank or 0
+        stream = OutputStream(ids, rank, on_arrival)
+        call = self._calls[stream] = LiveCall(stream, requests, may_differ=may_differ)
+        self._requests |= {live.core_id: live for live in call.requests}
         try:
-            for request in requests:
-                self._streams[request.request_id] = stream
-                self._send_request(engine, request)
+            self._submit_or_wait(call)
         except BaseException:
             self.close_stream(stream)
             raise
-        self.requests.add(requests, engine.rank)
+        self.requests.add(requests, stream.rank)
         return stream
 
-    def abort(self, request_ids: Sequence[str]) -> None:
+    def abort(self, request_ids: Iterable[str]) -> None:
         """End live requests here and in the core: their streams get a last output, ABORT. Unknown ids are ignored."""
-        live: dict[int, list[str]] = {}
+        ended: dict[int, list[LiveRequest]] = {}
         for request_id in request_ids:
-            if (stream := self._streams.get(request_id)) is not None and request_id in stream.unfinished:
-                stream.put(EngineCoreOutput(request_id, [], finish_reason=FinishReason.ABORT))
-                live.setdefault(stream.rank, []).append(request_id)
-        for rank, ids in live.items():
-            self.requests.end(ids, FinishReason.ABORT)
-            self._send_abort(rank, ids)
+            live = self._requests.get(request_id)
+            if live is not None and request_id in live.call.stream.unfinished:
+                live.call.stream.put(EngineCoreOutput(request_id, [], finish_reason=FinishReason.ABORT))
+                ended.setdefault(live.call.stream.rank, []).append(live)
+        for rank, lives in ended.items():
+            self.requests.end([live.request.request_id for live in lives], FinishReason.ABORT)
+            self._send_abort(rank, lives)
 
     def stop(self, stream: OutputStream, request_id: str, reason: FinishReason) -> None:
         """For the caller ``request_id`` has ended: the core need not go on with it."""
         stream.finish(request_id)
         self.requests.end([request_id], reason)
-        self._send_abort(stream.rank, [request_id])
+        self._send_abort(stream.rank, [self._requests[request_id]])
 
     def close_stream(self, stream: OutputStream, reason: FinishReason = FinishReason.ABORT) -> None:
         """Forget the requests of ``stream`` and abort those that have not ended, which ``reason`` ends.
@@ -110,9 +140,13 @@ class EngineClient:
         Never raises; may be called twice.
         """
         self.requests.end(stream.request_ids, reason)
-        for request_id in stream.request_ids:
-            self._streams.pop(request_id, None)
-        self._send_abort(stream.rank, sorted(stream.unfinished))
+        if (call := self._calls.pop(stream, None)) is None:
+            return
+        self._send_abort(stream.rank, sorted(call.unfinished, key=lambda live: live.core_id))
+        self._waiting.discard(call)
+        for live in call.requests:
+            del self._requests[live.request.request_id]
+            self._at_cores.pop(live.core_id, None)
         stream.unfinished.clear()
 
     async def call_utility(self, method: str, *args: Any) -> Any:
@@ -142,7 +176,9 @@ class EngineClient:
 
     async def call_rank(self, rank: int, method: str, *args: Any) -> Any:
         """Call ``method`` on one core. Raises as ``call_utility``."""
-        engine = _answering(self.engines.all[rank])
+        engine = self.engines.all[rank]
+        if not engine.answers:
+            raise why_unavailable([engine])
         with self._utility_calls.one(rank) as (call_id, answer):
             call = UtilityCall(self.engines.client_index, call_id, method, list(args))
             self.engines.send(engine, RequestType.UTILITY, call)
@@ -153,37 +189,61 @@ class EngineClient:
         for request_id in broken_ids:
             self._fail_broken(request_id)
         for output in outputs.outputs:
-            if (stream := self._streams.get(output.request_id)) is not None:
-                self.num_coalesced_outputs += stream.put(output)
+            if (live := self._at_cores.get(output.request_id)) is None:
+                continue
+            if live.is_resumed and self._take_of_resumed(live, output):
+                continue
+            live.token_ids += output.new_token_ids
+            self.num_coalesced_outputs += live.call.stream.put(output)
         if outputs.utility_output is not None:
             self._utility_calls.resolve(outputs.utility_output)
         self.requests.record(outputs)
+        if self._has_trial:
+            self._place_waiting()
 
     def engine_is_gone(self, engine: Engine, error: Unavailable) -> None:
-        """End everything that waits for ``engine``. Another core may stand in its place already: it knows nothing."""
-        for stream in self._streams_at(engine.rank):
-            stream.fail(error)
+        """End everything that waits for ``engine``, unless another goes on with it."""
         self._utility_calls.fail(engine.rank, error)
         if self._balancer is not None:
             self._balancer.forget(engine.rank)
+        lost = [call for call in self._calls_at(engine.rank) if call not in self._waiting and call.stream.unfinished]
+        if not engine.is_awaited:
+            for call in [*lost, *self._waiting]:
+                if call in lost or self._has_no_hope(call):
+                    self._waiting.discard(call)
+                    call.stream.fail(error)
+            return
+        guilty = self._suspects.judge(lost)
+        for call in lost:
+            self._take_back(call)
+        if guilty is not None:
+            self._convict(guilty)
+        self._place_waiting()
+
+    def engine_is_back(self, engine: Engine) -> None:
+        """Let it go on with what its predecessor had."""
+        self.engines.note_settled(engine)
+        self._place_waiting()
 
     def engine_is_silent(self, engine: Engine, error: Unavailable) -> None:
         """Streams wait until it speaks again or their clients give up; calls can be made again."""
         self._utility_calls.fail(engine.rank, error)
 
-    def _choose(self, request: EngineCoreRequest) -> Engine:
-        """Raises Unavailable if the core that the request names does not answer, or none does."""
-        engines = self.engines.all
+    def _choose(self, request: EngineCoreRequest) -> Engine | None:
+        """None: there soon will be one. Raises Unavailable if the core that the request names, or every one, is not
+        there, nor will be in time.
+        """
         pinned = request.data_parallel_rank
-        if pinned is not None:
-            _answering(engines[pinned])
-        loads = {engine.rank: engine.load for engine in engines if engine.answers}
-        if not loads:
+        engines = self.engines.all if pinned is None else [self.engines.all[pinned]]
+        loads = {engine.rank: engine.load for engine in self.engines.all if engine.takes_requests}
+        if not any(engine.rank in loads for engine in engines):
+            if self._waits_for_cores and any(engine.is_awaited or engine.is_settling for engine in engines):
+                return None
             raise why_unavailable(engines)
         prompt = request.prompt_token_ids or ()
         lora = request.lora_request
         salt = request.cache_salt if lora is None else (request.cache_salt, lora.lora_int_id)
-        return engines[self._balance().choose(loads, prompt, salt, pinned)]
+        return self.engines.all[self._balance().choose(loads, prompt, salt, pinned)]
 
     def _balance(self) -> LoadBalancer:
         """Made with the first request: now the size of a block is known."""
@@ -192,6 +252,33 @@ class EngineClient:
             assert response is not None, "some core answers, so all have been ready"
             self._balancer = LoadBalancer(len(self.engines.all), PrefixMemory(response.block_size))
         return self._balancer
+
+    def _submit_or_wait(self, call: LiveCall) -> None:
+        """Of a new call. Raises Unavailable if there is nobody to wait for."""
+        engine = self._choose(call.requests[0].request)
+        if engine is not None:
+            try:
+                self._submit(call, engine)
+            except Unavailable:  # It has just gone, which will be noticed in a moment.
+                if not self._waits_for_cores:
+                    raise
+            else:
+                return
+        self._waiting.add_for(self._restart_wait_s, call, self._refuse_to_wait)
+
+    @property
+    def _waits_for_cores(self) -> bool:
+        return self.engines.awaits_successors and self._restart_wait_s > 0
+
+    def _submit(self, call: LiveCall, engine: Engine) -> None:
+        """Raises Unavailable if the core has just gone, NotResumableError if it cannot go on with ``call``."""
+        assert engine.response is not None, "it takes requests"
+        call.stream.rank = engine.rank
+        for live, request in call.submissions(engine.response):
+            self._at_cores.pop(live.core_id, None)
+            live.core_id = request.request_id
+            self._at_cores[live.core_id] = live
+            self._send_request(engine, request)
 
     def _send_request(self, engine: Engine, request: EngineCoreRequest) -> None:
         request.client_index = self.engines.client_index
@@ -206,26 +293,99 @@ class EngineClient:
         assert self.engines.wire_version is not None, "the core that was chosen is ready"
         return shaped_request(request, self.engines.wire_version)
 
-    def _fail_broken(self, request_id: str) -> None:
-        if (stream := self._streams.get(request_id)) is None:
+    def _take_back(self, call: LiveCall) -> None:
+        """No core has ``call`` any more: what one may still say of it is not heard."""
+        for live in call.requests:
+            self._at_cores.pop(live.core_id, None)
+        self._waiting.add(call)
+
+    def _place_waiting(self) -> None:
+        """Send what waits to the cores that are there; what may have ended the last one is tried by and by."""
+        if not self.engines.are_serving:
             return
-        self._send_abort(stream.rank, [request_id])
+        for call in self._suspects.admitted(self._waiting):
+            self._place(call)
+        self._has_trial = self._suspects.has_more(self._waiting)
+        if self._has_trial and self._trial_timer is None:
+            self._trial_timer = asyncio.get_running_loop().call_later(TRIAL_TIMEOUT_S, self._end_trial)
+
+    def _end_trial(self) -> None:
+        self._trial_timer = None
+        self._place_waiting()
+
+    def _place(self, call: LiveCall) -> None:
+        """``call`` waits on if no core takes it."""
+        try:
+            engine = self._choose(call.requests[0].request)
+            if engine is None:
+                return
+            self._check_room(call, engine)
+            was_begun = call.num_submissions > 0
+            self._submit(call, engine)
+        except Unavailable:
+            return
+        except NotResumableError as error:
+            self._fail_unresumable(call, str(error))
+        else:
+            self.num_resumed_requests += len(call.stream.unfinished) if was_begun else 0
+            self._waiting.discard(call)
+
+    def _check_room(self, call: LiveCall, engine: Engine) -> None:
+        """Raises NotResumableError: a core that could go on would end it at once, or has no place for its prompt."""
+        assert engine.response is not None, "it takes requests"
+        if call.num_submissions and call.num_tokens >= (bound := max_num_tokens(engine.response)):
+            raise NotResumableError(f"its {call.num_tokens} tokens are too many for a core with room for {bound}")
+
+    def _fail_unresumable(self, call: LiveCall, why: str) -> None:
+        logger.warning("request %s could not go on in another core: %s", call.name, why)
+        self.num_unresumable_requests += len(call.stream.unfinished)
+        self._drop(call, Unavailable(f"the engine core is gone, and another cannot go on: {why}", reason="CORE_LOST"))
+
+    def _convict(self, call: LiveCall) -> None:
+        logger.error("request %s is ended: %d cores have ended while they began it", call.name, call.num_strikes)
+        self.num_unresumable_requests += len(call.stream.unfinished)
+        cause = f"{call.num_strikes} cores ended while they had it, and had given it nothing"
+        self._drop(call, Internal("the engine core does not survive the request", reason="ENDS_THE_CORE", cause=cause))
+
+    def _drop(self, call: LiveCall, error: Exception) -> None:
+        self._waiting.discard(call)
+        call.stream.fail(error)
+
+    def _refuse_to_wait(self, call: LiveCall) -> None:
+        """A new call has waited as long as new calls may."""
+        pinned = call.pinned_rank
+        call.stream.fail(why_unavailable(self.engines.all if pinned is None else [self.engines.all[pinned]]))
+
+    def _has_no_hope(self, call: LiveCall) -> bool:
+        """No core that may have it is there, nor is to come."""
+        pinned = call.pinned_rank
+        engines = self.engines.all if pinned is None else [self.engines.all[pinned]]
+        return not any(engine.is_alive or engine.is_awaited for engine in engines)
+
+    def _take_of_resumed(self, live: LiveRequest, output: EngineCoreOutput) -> bool:
+        """Make ``output`` one of the first core. True: it was a refusal, and nothing that its caller could correct."""
+        live.disguise(output)
+        is_refusal = isinstance(output.stop_reason, str) and output.stop_reason.startswith(REFUSED)
+        if output.finish_reason is FinishReason.ERROR and is_refusal and live.token_ids:
+            self._fail_unresumable(live.call, str(output.stop_reason))
+            return True
+        return False
+
+    def _fail_broken(self, core_id: str) -> None:
+        if (live := self._at_cores.get(core_id)) is None:
+            return
+        self._send_abort(live.call.stream.rank, [live])
+        request_id = live.request.request_id
         self.requests.end([request_id], FinishReason.ERROR)
         cause = "the core sent an undecodable output"
-        stream.put(EngineCoreOutput(request_id, [], finish_reason=FinishReason.ERROR, stop_reason=cause))
+        live.call.stream.put(EngineCoreOutput(request_id, [], finish_reason=FinishReason.ERROR, stop_reason=cause))
 
-    def _send_abort(self, rank: int, request_ids: Sequence[str]) -> None:
+    def _send_abort(self, rank: int, requests: Iterable[LiveRequest]) -> None:
         """A core that is gone has nothing to abort."""
-        if request_ids:
+        core_ids = [live.core_id for live in requests if live.core_id in self._at_cores]
+        if core_ids:
             with contextlib.suppress(Unavailable):
-                self.engines.send(self.engines.all[rank], RequestType.ABORT, list(request_ids))
+                self.engines.send(self.engines.all[rank], RequestType.ABORT, core_ids)
 
-    def _streams_at(self, rank: int) -> set[OutputStream]:
-        return {stream for stream in self._streams.values() if stream.rank == rank}
-
-
-def _answering(engine: Engine) -> Engine:
-    """``engine``. Raises Unavailable if it does not answer."""
-    if not engine.answers:
-        raise why_unavailable([engine])
-    return engine
+    def _calls_at(self, rank: int) -> list[LiveCall]:
+        return [call for call in self._calls.values() if call.stream.rank == rank]

@@ -3,13 +3,16 @@
     ready      ◀── a core's first message on its connection, the ready response, of each rank
     lost       ◀── a hang-up, a notice of death, or the supervisor: ``lose_core``
     silence    ◀── ``beat``, from a timer: a core that says nothing and does not answer the question
-    successor  ◀── HELLO of a rank that is there, then another ready response: the core was restarted elsewhere
+    successor  ◀── HELLO of a rank, then another ready response: in the place of a core that is gone, or that is there
+    given up   ◀── the supervisor: nobody comes in the place of a core that is gone
 
 Everything runs on the event loop.
 """
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
@@ -49,7 +52,10 @@ class Dependent(Protocol):
         """One message; of the requests of ``broken_ids`` it had outputs that do not decode."""
 
     def engine_is_gone(self, engine: Engine, error: Unavailable) -> None:
-        """Nothing that waits for ``engine`` will come."""
+        """Nothing that waits for ``engine`` will come. It tells whether another is awaited in its place."""
+
+    def engine_is_back(self, engine: Engine) -> None:
+        """Another core is there in the place of one that is gone. It knows nothing."""
 
     def engine_is_silent(self, engine: Engine, error: Unavailable) -> None:
         """It may take long until something comes from ``engine``."""
@@ -57,7 +63,7 @@ class Dependent(Protocol):
 
 class Engines:
     """``ready`` resolves with what the cores say of themselves together, once all are ready; ``lost`` with the reason
-    when the first of them is gone.
+    when the first of them is gone for good.
     """
 
     def __init__(
@@ -67,19 +73,32 @@ class Engines:
         num_engines: int = 1,
         heartbeat_timeout_s: float = 10.0,
         client_index: int = 0,
+        *,
+        awaits_successors: bool = False,
     ) -> None:
         """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails.
 
         A core that tcp leads to is lost when its host has been silent for ``heartbeat_timeout_s``.
         ``client_index``: which of the addresses in INIT these are, where a core finds several.
+        ``awaits_successors``: once all have been ready, none is gone for good until ``give_up`` says so.
         """
         self.client_index = client_index
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[EngineReadyResponse] = self._loop.create_future()
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.all = tuple(Engine(rank) for rank in range(num_engines))
-        self.on_silence: Callable[[bool], None] = lambda _is_silent: None
-        """Called when some core has fallen silent, and when none is silent any more."""
+        self.on_service: Callable[[bool], None] = lambda _is_serving: None
+        """Called when no core takes requests any more, and when one does again."""
+        self.on_news: Callable[[Engine], None] = lambda _engine: None
+        """Called when a core is lost, and when one has come in its place or was sent away."""
+        self.num_beats_to_be_stuck = math.inf
+        """How many beats a core may miss before it is lost."""
+        self.num_restarts = 0
+        """Cores that took the place of another."""
+        self.last_interruption_s = 0.0
+        """For how long the last rank that was lost took no requests."""
+        self.awaits_successors = awaits_successors
+        self._was_serving = True
         self._dependent: Dependent | None = None
         self._deaths = DeathNotices()
         self._expected_successors: set[int] = set()
@@ -109,9 +128,9 @@ class Engines:
         return sum(engine.num_waiting for engine in self.alive)
 
     @property
-    def are_silent(self) -> bool:
-        """Whether some core does not answer."""
-        return any(engine.pulse.is_silent for engine in self.alive)
+    def are_serving(self) -> bool:
+        """Whether some core takes requests."""
+        return any(engine.takes_requests for engine in self.all)
 
     def serve(self, dependent: Dependent) -> None:
         """Hand what comes from the cores to ``dependent``."""
@@ -133,18 +152,18 @@ class Engines:
 
     def beat(self) -> None:
         """Ask the cores that were not heard for a beat, and notice those that do not answer. See ``Pulse``."""
-        were_silent = self.are_silent
         for engine in self.alive:
             was_silent = engine.pulse.is_silent
             if engine.pulse.beat():
                 self._ask(engine)
             if engine.pulse.is_silent and not was_silent:
                 self._note_silence(engine)
-        if self.are_silent != were_silent:
-            self.on_silence(self.are_silent)
+            if engine.pulse.num_missed >= self.num_beats_to_be_stuck:
+                self.lose_core(engine.rank, "it is stuck: it has not answered for too long")
+        self._tell_service()
 
     def expect_successor(self, rank: int) -> None:
-        """A core of ``rank`` has said HELLO: once it is ready, it takes the place of the one that is there."""
+        """A core of ``rank`` has said HELLO: once it is ready, it takes the place of the one before it."""
         self._expected_successors.add(rank)
         self._sockets.let_take_over(True)
 
@@ -153,20 +172,35 @@ class Engines:
         engine = self.all[rank]
         if engine.farewell is None:
             engine.farewell = reason
-            self._loop.call_later(_LAST_WORDS_TIMEOUT_S, self.lose_core, rank, reason)
+            self._loop.call_later(_LAST_WORDS_TIMEOUT_S, self._lose_incarnation, engine, engine.incarnation, reason)
             self._bid_farewells()
 
     def lose_core(self, rank: int, reason: str) -> None:
-        """The core is gone: end everything that waits for it. Only the first call counts."""
+        """The core is gone: end what waits for it, or let it wait for another. Only the first call counts."""
         engine = self.all[rank]
         if engine.lost_because is not None:
             return
-        engine.lost_because = engine.farewell = reason
-        engine.stats.forget_load()
+        engine.lose(reason, is_awaited=self.awaits_successors and self.ready.done())
         self._deaths.lost(rank)
         self._tell_gone(engine, why_unavailable([engine]))
-        if not self.lost.done():
-            self.lost.set_result(reason if len(self.all) == 1 else f"rank {rank}: {reason}")
+        if not engine.is_awaited:
+            self._note_lost_for_good(engine)
+        self._tell_service()
+        self.on_news(engine)
+
+    def give_up(self, rank: int, reason: str) -> None:
+        """No other core comes in the place of ``rank``, which is lost: end everything that waits for one."""
+        engine = self.all[rank]
+        engine.is_awaited, engine.lost_because = False, reason
+        self._tell_gone(engine, why_unavailable([engine]))
+        self._note_lost_for_good(engine)
+
+    def note_settled(self, engine: Engine) -> None:
+        """A core that has come in the place of another was told all that it must know."""
+        engine.is_settling = False
+        self.last_interruption_s = time.monotonic() - engine.lost_at
+        logger.warning("rank %d serves again after %.1f s", engine.rank, self.last_interruption_s)
+        self._tell_service()
 
     def close(self) -> None:
         """Stop reading and release the sockets. May be called twice."""
@@ -178,27 +212,45 @@ class Engines:
         engine = self.all[rank] if rank < len(self.all) else None
         if engine is None or engine.identity != identity:
             logger.warning("a message from a stranger was dropped, identity %s", identity.hex()[:64])
-        elif engine.lost_because is None and connection != engine.connection:
+        elif connection != engine.connection and (engine.lost_because is None or engine.is_awaited):
             self._introduce(engine, connection, payload)
 
     def _introduce(self, engine: Engine, connection: int, payload: list[bytes]) -> None:
-        is_successor, is_expected = engine.is_alive, engine.rank in self._expected_successors
-        if is_successor and not is_expected:
+        is_expected = engine.rank in self._expected_successors
+        if engine.is_alive and not is_expected:
             self.lose_core(engine.rank, "another core came in its place without a handshake")
-            return
+        elif engine.is_awaited and not is_expected:
+            logger.warning("a core that says it is of rank %d, without a handshake, is not heard", engine.rank)
+        else:
+            self._expected_successors.discard(engine.rank)
+            self._sockets.let_take_over(bool(self._expected_successors))
+            self._welcome(engine, connection, payload)
+
+    def _welcome(self, engine: Engine, connection: int, payload: list[bytes]) -> None:
         try:
             response = checked(self._ready_decoder.decode(payload))
             self._agree_on_version(version_of_core(response))
-            engine.introduce(response, connection)
+            engine.check_can_stand_in(response)
         except WireError as error:
-            self.lose_core(engine.rank, f"its ready response is none: {error}")
+            self._send_away(engine, f"its ready response is none: {error}")
             return
-        self._expected_successors.discard(engine.rank)
-        self._sockets.let_take_over(bool(self._expected_successors))
+        is_successor = engine.response is not None
+        if engine.is_alive:
+            self._lose_to_successor(engine)
+        engine.introduce(response, connection)
         if is_successor:
-            self._succeed(engine)
+            self._install(engine)
         elif len(self.alive) == len(self.all):
             self.ready.set_result(combined([engine.response for engine in self.all if engine.response is not None]))
+
+    def _send_away(self, engine: Engine, reason: str) -> None:
+        """A core that cannot serve, maybe in the place of another that could."""
+        if engine.lost_because is None:
+            self.lose_core(engine.rank, reason)
+            return
+        logger.error("a core for rank %d is of no use: %s", engine.rank, reason)
+        engine.refusal = reason
+        self.on_news(engine)
 
     def _agree_on_version(self, version: WireVersion) -> None:
         """Raises WireError if another core speaks another one: a message does not tell which it is of."""
@@ -207,11 +259,32 @@ class Engines:
         elif version is not self.wire_version:
             raise WireError(f"it speaks the wire of {version.value}, other cores that of {self.wire_version.value}")
 
-    def _succeed(self, engine: Engine) -> None:
-        """The requests of the predecessor are gone with it."""
-        logger.warning("another core has taken the place of rank %d", engine.rank)
+    def _lose_to_successor(self, engine: Engine) -> None:
+        """What the predecessor had is gone with it."""
+        engine.lose("another took its place", is_awaited=self.awaits_successors)
         self._tell_gone(engine, Unavailable("the engine core is gone: another took its place", reason="CORE_LOST"))
-        self.on_silence(self.are_silent)
+
+    def _install(self, engine: Engine) -> None:
+        logger.warning("another core has taken the place of rank %d", engine.rank)
+        self.num_restarts += 1
+        if self._dependent is not None:
+            self._dependent.engine_is_back(engine)
+        self._tell_service()
+        self.on_news(engine)
+
+    def _lose_incarnation(self, engine: Engine, incarnation: int, reason: str) -> None:
+        if engine.incarnation == incarnation:
+            self.lose_core(engine.rank, reason)
+
+    def _note_lost_for_good(self, engine: Engine) -> None:
+        if not self.lost.done():
+            reason = engine.lost_because or ""
+            self.lost.set_result(reason if len(self.all) == 1 else f"rank {engine.rank}: {reason}")
+
+    def _tell_service(self) -> None:
+        if self.ready.done() and self.are_serving != self._was_serving:
+            self._was_serving = self.are_serving
+            self.on_service(self._was_serving)
 
     def _on_output(self, frames: list[bytes]) -> None:
         if frames[0] == ENGINE_CORE_DEAD:
@@ -237,7 +310,7 @@ class Engines:
         engine.record(outputs)
         if engine.pulse.heard():
             logger.warning("the engine core of rank %d answers again", rank)
-            self.on_silence(self.are_silent)
+            self._tell_service()
         if self._deaths:
             self._bury(self._deaths.heard(rank))
 
@@ -270,10 +343,10 @@ class Engines:
     def _on_hangup(self, connection: int) -> None:
         for engine in self.alive:
             if engine.connection == connection:
-                self._loop.call_later(_EXIT_NOTICE_S, self._lose_unless_succeeded, engine, connection)
+                self._loop.call_later(_EXIT_NOTICE_S, self._lose_unless_succeeded, engine, engine.incarnation)
 
-    def _lose_unless_succeeded(self, engine: Engine, connection: int) -> None:
-        if engine.connection == connection:
+    def _lose_unless_succeeded(self, engine: Engine, incarnation: int) -> None:
+        if engine.incarnation == incarnation:
             self.lose_core_after_last_words(engine.rank, "it closed the connection")
 
     def _bid_farewells(self) -> None:
@@ -291,6 +364,9 @@ def why_unavailable(engines: Iterable[Engine]) -> Unavailable:
     """Why none of ``engines`` takes anything on."""
     engines = [*engines]
     reasons = [engine.lost_because for engine in engines if engine.lost_because is not None]
+    if any(engine.is_awaited or engine.is_settling for engine in engines):
+        reason = reasons[0] if reasons else "it has just come back"
+        return Unavailable(f"the engine core is being replaced: {reason}", reason="CORE_RESTARTING")
     if not reasons and any(engine.pulse.is_silent for engine in engines):
         return Unavailable("the engine core does not answer", reason="CORE_SILENT")
     reason = reasons[0] if reasons else "no core is connected"

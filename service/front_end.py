@@ -87,9 +87,12 @@ class FrontEnd:
         """Bind the sockets for the cores. Raises EngineAddressError."""
         core = self._config.core
         heartbeat_timeout_s = max(_MIN_HEARTBEAT_TIMEOUT_S, 2 * core.ping_timeout_s)
-        engines = Engines(input_address, output_address, core.data_parallel_size, heartbeat_timeout_s, client_index)
+        engines = Engines(
+            *(input_address, output_address, core.data_parallel_size, heartbeat_timeout_s, client_index),
+            awaits_successors=core.awaits_successors,
+        )
         self._resources.callback(engines.close)
-        engines.on_silence = lambda are_silent: self.gate.set_answering(not are_silent)
+        engines.on_service = self.gate.set_answering
         return engines
 
     def follow_kv_events(self, config: KvEventsConfig) -> None:
@@ -128,7 +131,7 @@ class FrontEnd:
         smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
         given = self._config.limits
         limits = AdmissionLimits(given.max_queued_requests, smallest, given.max_queued_tokens)
-        client = EngineClient(engines, cores.waves)
+        client = EngineClient(engines, cores.waves, self._config.core.restart_wait_s)
         adapters = Adapters(client, model.name)
         self.calls.model_name = model.name
         named = replace(model, adapters=adapters.by_name)

@@ -57,7 +57,7 @@ class Gate:
         self._tell_health()
 
     def set_answering(self, is_answering: bool) -> None:
-        """Whether every core answers. A call is let in all the same: there may be one that does."""
+        """Whether some core takes requests. A call is let in all the same: there may be one soon."""
         self._is_answering = is_answering
         self._tell_health()
 

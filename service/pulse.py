@@ -13,19 +13,19 @@ BEATS_PER_TIMEOUT = 4
 
 
 class Pulse:
-    """Of one core. ``is_silent``: it was not heard for the whole time-out."""
+    """Of one core. ``is_silent``: it was not heard for the whole time-out. ``num_missed``: beats, one is no sign."""
 
     def __init__(self) -> None:
         self.is_silent = False
-        self._num_missed = -1
+        self.num_missed = -1
 
     def heard(self) -> bool:
         """A message came. Whether it ends a silence."""
-        was_silent, self.is_silent, self._num_missed = self.is_silent, False, -1
+        was_silent, self.is_silent, self.num_missed = self.is_silent, False, -1
         return was_silent
 
     def beat(self) -> bool:
         """A beat has passed. Whether the core should be asked if it is there: once in a silence."""
-        self._num_missed += 1
-        self.is_silent = self._num_missed >= BEATS_PER_TIMEOUT
-        return self._num_missed == 1
+        self.num_missed += 1
+        self.is_silent = self.num_missed >= BEATS_PER_TIMEOUT
+        return self.num_missed == 1

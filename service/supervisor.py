@@ -1,16 +1,18 @@
-"""The life of the cores as the gateway sees it: start, load, watch, stop.
+"""The life of the cores as the gateway sees it: start, load, watch, replace, stop.
 
     gateway ── spawn ──▶ core            see ``service.child_process``
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
             ── a question when it is quiet ──▶   ``Engines.beat``
             ── spawn ──▶ coordinator     of cores that step in lockstep; with it all of them are lost
 
+A core that is lost is replaced: see ``service.replacement``. Not in lockstep, where nobody can take over: the ranks
+have met, and cannot go on without the one that is gone.
+
 With an address that others know too the one child is not a core: it brings up those of this machine, which dial the
 address as those of other machines do. See ``service.vllm_engine``.
 
-A core on another machine has no process here: its going is noticed on the connection. If another says HELLO in its
-place before that, it takes over; after it HELLO is not answered, but waits in the core for the next gateway. Nobody
-can take over in lockstep: the ranks have met, and cannot go on without the one that is gone.
+A core on another machine has no process here: its going is noticed on the connection. Another that says HELLO takes
+its place, even before that.
 """
 
 import asyncio
@@ -30,13 +32,14 @@ from service.engine import Engine
 from service.engines import Engines
 from service.lockstep import Lockstep
 from service.pulse import BEATS_PER_TIMEOUT
+from service.replacement import Replacement
 from service.wave_client import WaveClient
 
 logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Gets the cores of ``engines`` and tells ``engines`` when one is gone."""
+    """Gets the cores of ``engines``, tells ``engines`` when one is gone, and gets others."""
 
     def __init__(
         self, config: CoreConfig, engines: Engines, folder: Path, others: Sequence[EngineAddresses] = ()
@@ -49,7 +52,7 @@ class Supervisor:
         self._config = config
         self._engines = engines
         self._handshake_address = config.handshake_address or f"ipc://{folder}/handshake"
-        self._processes: list[CoreProcess] = []
+        self._processes: dict[int, CoreProcess] = {}
         self._lockstep = Lockstep(config, folder) if config.is_lockstep else None
         self._resources = AsyncExitStack()
 
@@ -65,11 +68,11 @@ class Supervisor:
 
     @property
     def a_core_has_failed(self) -> bool:
-        """Some core is lost that was not of a process of ours that ended well."""
-        well_ended = {process.rank for process in self._processes if process.has_shut_down}
+        """Some core is lost for good that was not of a process of ours that ended well."""
+        well_ended = {rank for rank, process in self._processes.items() if process.has_shut_down}
         if well_ended and not self._config.is_local:
             return False  # The one process had brought up the others too.
-        return any(engine.lost_because and engine.rank not in well_ended for engine in self._engines.all)
+        return any(engine.is_gone_for_good and engine.rank not in well_ended for engine in self._engines.all)
 
     async def load(self) -> EngineReadyResponse:
         """Bring up the cores and return what they say of themselves together.
@@ -94,7 +97,7 @@ class Supervisor:
     async def stop(self) -> None:
         """End and reap the processes, if there are any. From here on their end is no loss."""
         await self._resources.aclose()
-        await asyncio.gather(*(process.stop(self._config.terminate_grace_s) for process in self._processes))
+        await asyncio.gather(*(process.stop(self._config.terminate_grace_s) for process in self._processes.values()))
         if self._lockstep is not None:
             await self._lockstep.stop()
 
@@ -110,11 +113,15 @@ class Supervisor:
         if not self._config.is_local:
             logger.info("waiting for a core at %s", server.address)
         for engine in self._engines.all[: self._config.num_children]:
-            process = self._start_process(engine, server.address)
-            self._processes.append(process)
-            logger.info("core started, pid %d", process.pid)
-            self._run(self._lose_core_at_exit(process))
+            self._start(engine, server.address)
         return await self._unless_lost(self._introduction(server))
+
+    def _start(self, engine: Engine, handshake_address: str) -> CoreProcess:
+        """The process of ``engine``, or the one that brings up all. Raises CoreLoadError."""
+        process = self._processes[engine.rank] = self._start_process(engine, handshake_address)
+        logger.info("core started, pid %d", process.pid)
+        self._run(self._lose_core_at_exit(process))
+        return process
 
     def _start_process(self, engine: Engine, handshake_address: str) -> CoreProcess:
         start = self._config.command, handshake_address, engine.rank
@@ -148,14 +155,27 @@ class Supervisor:
 
     def _watch(self, server: HandshakeServer) -> None:
         self._run(self._take_pulses())
-        if self._config.is_local or self._config.is_lockstep:
+        if self._config.is_lockstep or (self._config.is_local and not self._config.awaits_successors):
             server.close()
-        else:
-            self._run(self._expect_successors(server))
+            return
+        self._run(self._expect_successors(server))
+        if self._config.awaits_successors:
+            self._replace(server)
+
+    def _replace(self, server: HandshakeServer) -> None:
+        """Whatever is lost from now on."""
+        if self._config.command:
+            self._engines.num_beats_to_be_stuck = self._config.num_beats_to_be_stuck
+        replacement = Replacement(
+            self._config, self._engines, self._processes, lambda engine: self._start(engine, server.address)
+        )
+        for keeping in replacement.keepers():
+            self._run(keeping)
 
     async def _lose_core_at_exit(self, process: CoreProcess) -> None:
         end = await process.exited()
-        self._engines.lose_core_after_last_words(process.rank, f"its process {process.pid} ended with {end}")
+        if self._processes[process.rank] is process:
+            self._engines.lose_core_after_last_words(process.rank, f"its process {process.pid} ended with {end}")
 
     async def _lose_cores_with_coordinator(self, lockstep: Lockstep) -> None:
         """They do not notice, and would wait for each other for ever."""
@@ -169,10 +189,10 @@ class Supervisor:
             self._engines.beat()
 
     async def _expect_successors(self, server: HandshakeServer) -> None:
-        """Until a core is lost: the gateway then ends, and whoever says HELLO after that is for the next one."""
+        """Until a core is lost for good: the gateway then ends, and whoever says HELLO after that is for the next."""
         self._engines.lost.add_done_callback(lambda _reason: server.close())
         async for rank in server.successors():
-            logger.info("a core of rank %d says HELLO, where there is one", rank)
+            logger.info("a core of rank %d says HELLO", rank)
             self._engines.expect_successor(rank)
 
     def _run(self, watch: Coroutine[Any, Any, None]) -> None:
@@ -188,6 +208,7 @@ class Supervisor:
         logger.error("the watch over the cores failed", exc_info=error)
         for engine in self._engines.all:
             self._engines.lose_core(engine.rank, f"the watch over it failed: {error!r}")
+            self._engines.give_up(engine.rank, f"the watch over it failed: {error!r}")
 
 
 def joined(front_ends: Sequence[EngineAddresses]) -> EngineAddresses:

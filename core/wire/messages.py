@@ -277,3 +277,5 @@ class EngineReadyResponse(msgspec.Struct, kw_only=True):
     max_loras: int | msgspec.UnsetType = msgspec.UNSET
     enable_sleep_mode: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether ``sleep`` gives memory back. Not required."""
+    resume_key: str | msgspec.UnsetType = msgspec.UNSET
+    """See ``core.wire.resume``. Of our own cores alone."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from service.config.address import check_socket_path, checked_host
 from service.config.timeouts import MAX_TIMEOUT_S
+from service.pulse import BEATS_PER_TIMEOUT
 
 _MIN_PING_TIMEOUT_S = 0.1
 MAX_DATA_PARALLEL_SIZE = 1024
@@ -18,6 +19,12 @@ class CoreTerms:
     load_timeout_s: float = 600.0
     ping_timeout_s: float = 30.0
     """For how long a core may say nothing, asked or not, before it is taken for stuck."""
+    max_restarts: int = 10
+    """Of each core, within ten minutes; 0: the first loss of one ends the gateway."""
+    restart_wait_s: float = 30.0
+    """How long new requests wait while there is no core; 0: they are refused at once."""
+    stuck_timeout_s: float | None = None
+    """For how long a child may say nothing before it is killed; None: four times ``ping_timeout_s``, inf: for ever."""
     data_parallel_size: int = 1
     coordinator_command: tuple[str, ...] = ()
     """For cores that step in lockstep: what starts their coordinator. Empty: they are independent of each other."""
@@ -28,6 +35,13 @@ class CoreTerms:
         if not _MIN_PING_TIMEOUT_S <= self.ping_timeout_s <= MAX_TIMEOUT_S:
             bounds = f"[{_MIN_PING_TIMEOUT_S:g}, {MAX_TIMEOUT_S:g}] s"
             raise ValueError(f"core_ping_timeout must be in {bounds}, got {self.ping_timeout_s:g}")
+        if self.max_restarts < 0:
+            raise ValueError(f"max_core_restarts must be at least 0, got {self.max_restarts}")
+        if not 0 <= self.restart_wait_s <= MAX_TIMEOUT_S:
+            raise ValueError(f"core_restart_wait must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.restart_wait_s:g}")
+        if self.stuck_timeout_s is not None and not self.stuck_timeout_s >= self.ping_timeout_s:
+            bound = f"at least core_ping_timeout ({self.ping_timeout_s:g} s), or off"
+            raise ValueError(f"core_stuck_timeout must be {bound}, got {self.stuck_timeout_s:g}")
         if not 1 <= self.data_parallel_size <= MAX_DATA_PARALLEL_SIZE:
             bounds = f"[1, {MAX_DATA_PARALLEL_SIZE}]"
             raise ValueError(f"data_parallel_size must be in {bounds}, got {self.data_parallel_size}")
@@ -38,6 +52,17 @@ class CoreTerms:
     def is_lockstep(self) -> bool:
         """The cores step together."""
         return bool(self.coordinator_command)
+
+    @property
+    def awaits_successors(self) -> bool:
+        """A core that is lost may be replaced. Not in lockstep: the ranks have met, and go on with nobody else."""
+        return self.max_restarts > 0 and not self.is_lockstep
+
+    @property
+    def num_beats_to_be_stuck(self) -> float:
+        """Of its pulse, see ``service.pulse``."""
+        stuck_timeout_s = 4 * self.ping_timeout_s if self.stuck_timeout_s is None else self.stuck_timeout_s
+        return stuck_timeout_s / self.ping_timeout_s * BEATS_PER_TIMEOUT
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,9 @@ def test_a_drain_that_takes_too_long_aborts_the_rest_and_says_so() -> None:
         assert server.process.wait(EXIT_TIMEOUT_S) == 0
 
 
-def test_a_core_that_dies_ends_the_stream_and_the_server() -> None:
+def test_a_core_that_dies_and_may_not_be_replaced_ends_the_stream_and_the_server() -> None:
     """UNAVAILABLE with a time to retry, and an exit code that lets a supervisor start it anew."""
-    with serving() as server, Client(server.address) as client:
+    with serving("--max-core-restarts", "0") as server, Client(server.address) as client:
         stream = client.stream(PROMPT, max_tokens=4000, ignore_eos=True)
         next(stream)
         psutil.Process(server.process.pid).children()[0].kill()

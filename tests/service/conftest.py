@@ -25,7 +25,9 @@ def byte_model(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
 def gateway_config(byte_model: ModelFiles, tmp_path: Path) -> GatewayConfig:
     return GatewayConfig(
         byte_model,
-        CoreConfig(handshake_address=f"ipc://{tmp_path}/handshake", load_timeout_s=60, ping_timeout_s=600),
+        CoreConfig(
+            handshake_address=f"ipc://{tmp_path}/handshake", load_timeout_s=60, ping_timeout_s=600, max_restarts=0
+        ),
         ListenConfig(("127.0.0.1:0",), "127.0.0.1:0"),
         LimitsConfig(max_queued_requests=1000, drain_timeout_s=20),
     )

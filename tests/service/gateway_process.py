@@ -138,14 +138,18 @@ class GatewayProcess(PythonProcess):
         ping_timeout_s: float = 600,
         data_parallel_size: int = 1,
         lockstep: bool = False,
+        max_restarts: int = 0,
         environment: Mapping[str, str] | None = None,
         num_workers: int = 1,
+        **more_terms: Any,
     ) -> None:
         terms = {
             "load_timeout_s": load_timeout_s,
             "ping_timeout_s": ping_timeout_s,
             "data_parallel_size": data_parallel_size,
+            "max_restarts": max_restarts,
             "coordinator_command": COORDINATOR_COMMAND if lockstep else (),
+            **more_terms,
         }
         arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), str(num_workers), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from core.wire.codec import WireError
-from core.wire.messages import EngineCoreOutputs
+from core.wire.messages import EngineCoreOutput, EngineCoreOutputs
 from core.wire.stats import SchedulerStats
-from service.engine import Engine, checked, combined, max_cached_tokens
+from service.engine import Engine, checked, combined, max_cached_tokens, max_num_tokens
 from tests.service.fake_core import READY
 
 
@@ -25,19 +25,24 @@ def test_cached_tokens() -> None:
     assert max_cached_tokens(msgspec.structs.replace(READY, kv_cache_size_tokens=64)) == 48
 
 
-@pytest.mark.parametrize(
-    ("served", "found", "may"), [(101, 101, True), (101, 70, True), (101, 64, False), (40, 40, True), (40, 39, False)]
-)
-def test_a_core_that_stands_in(served: int, found: int, may: bool) -> None:
-    """It must take any request that the first would have taken, however few at once: here of 1024 tokens, in blocks."""
+def test_tokens_of_a_request() -> None:
+    """As many as the context has, or as fit the KV cache and one more, which is never computed."""
+    assert max_num_tokens(READY) == 1024
+    assert max_num_tokens(msgspec.structs.replace(READY, kv_cache_size_tokens=64)) == 49
+
+
+@pytest.mark.parametrize(("max_model_len", "may"), [(1024, True), (2048, True), (1023, False)])
+def test_a_core_that_stands_in(max_model_len: int, may: bool) -> None:
+    """Requests were checked against the context of the first; of memory it may have less."""
     engine = Engine(0)
-    first, second = (msgspec.structs.replace(READY, num_gpu_blocks=count) for count in (served, found))
-    engine.introduce(first, 0)
+    engine.check_can_stand_in(READY)
+    engine.introduce(READY, 0)
+    other = msgspec.structs.replace(READY, num_gpu_blocks=10, max_model_len=max_model_len)
     if may:
-        engine.introduce(second, 1)
+        engine.check_can_stand_in(other)
     else:
         with pytest.raises(WireError, match="can less than"):
-            engine.introduce(second, 1)
+            engine.check_can_stand_in(other)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 2**63 - 1])
@@ -59,11 +64,19 @@ def test_load() -> None:
     assert engine.load == 5
 
 
-def test_successor_must_do_what_is_served() -> None:
-    """Requests were checked against what its predecessor said."""
+def test_its_life() -> None:
+    """What is lost is gone for good unless another is awaited; the other has nothing of it but the rank."""
     engine = Engine(0)
+    states = [engine.state]
     engine.introduce(READY, 1)
-    engine.introduce(msgspec.structs.replace(READY, max_model_len=2048), 2)
-    with pytest.raises(WireError, match="less than"):
-        engine.introduce(READY, 3)
-    assert engine.connection == 2
+    engine.record(EngineCoreOutputs(outputs=[EngineCoreOutput("a", [1])]))
+    states.append(engine.state)
+    engine.lose("it closed the connection", is_awaited=True)
+    states.append(engine.state)
+    assert (engine.was_useful, engine.is_gone_for_good, engine.connection) == (True, False, None)
+    engine.introduce(READY, 1)
+    states.append(engine.state)
+    assert (engine.lost_because, engine.was_useful, engine.incarnation) == (None, False, 2)
+    engine.lose("it closed the connection", is_awaited=False)
+    assert [*states, engine.state] == ["absent", "ready", "awaited", "ready", "lost"]
+    assert engine.is_gone_for_good

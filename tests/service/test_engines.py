@@ -129,9 +129,9 @@ async def test_calls_go_to_all(client: EngineClient, cores: Cores) -> None:
 
 
 async def test_a_core_that_does_not_answer(client: EngineClient, cores: Cores) -> None:
-    """Is asked once, then passed over until it speaks again; its calls fail, its streams wait."""
+    """Is asked once, then passed over until it speaks again; its calls fail, its streams wait. The other serves."""
     told: list[bool] = []
-    client.engines.on_silence = told.append
+    client.engines.on_service = told.append
     stream = client.add([a_request("a", 0)])
     await cores[0].receive_add()
     call = asyncio.ensure_future(client.call_rank(0, "sleep", 1))
@@ -139,7 +139,7 @@ async def test_a_core_that_does_not_answer(client: EngineClient, cores: Cores) -
     for _ in range(BEATS_PER_TIMEOUT + 1):
         client.engines.beat()
         await speak(client, cores[1], 1)
-    assert told == [True]
+    assert told == []
     with pytest.raises(Unavailable, match="does not answer"):
         await asyncio.wait_for(call, 10)
     for refused in (lambda: client.add([a_request("b", 0)]), lambda: client.add([a_request("c", 0)])):
@@ -152,7 +152,22 @@ async def test_a_core_that_does_not_answer(client: EngineClient, cores: Cores) -
     cores[0].answer(question, False)
     cores[0].emit_token("a", 7)
     assert (await stream.next())[0].new_token_ids == [7]
-    assert told == [True, False]
+    assert told == []
+
+
+async def test_no_core_that_answers(client: EngineClient, cores: Cores) -> None:
+    """Is told once, and its end as well."""
+    told: list[bool] = []
+    client.engines.on_service = told.append
+    for _ in range(BEATS_PER_TIMEOUT + 2):
+        client.engines.beat()
+    assert told == [False]
+    cores[1].answer(await cores[1].receive_call(), False)
+    stream = client.add([a_request("a", 1)]) if client.engines.are_serving else None
+    while stream is None:
+        await asyncio.sleep(0)
+        stream = client.add([a_request("a", 1)]) if client.engines.are_serving else None
+    assert told == [False, True]
 
 
 async def test_a_thief_gets_nothing(client: EngineClient, cores: Cores) -> None:

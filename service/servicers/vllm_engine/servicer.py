@@ -189,7 +189,7 @@ class VllmEngineServicer(Contract):
             engines = self._gate.enter().engine.engines
         except Unavailable as error:
             return error.message
-        return why_unavailable(engines.all).message if engines.are_silent else "the engine is asleep"
+        return why_unavailable(engines.all).message if not engines.are_serving else "the engine is asleep"
 
     async def _is_paused(self) -> bool:
         """A core that does not answer at once is at work."""

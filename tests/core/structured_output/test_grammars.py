@@ -16,7 +16,8 @@ from core.structured_output.constraint import Constraint
 from core.structured_output.grammars import Grammars
 from core.structured_output.masks import NUM_MASK_THREADS
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason
-from core.wire.sampling_params import StructuredOutputs
+from core.wire.resume import Resume, resuming
+from core.wire.sampling_params import SamplingParams, StructuredOutputs
 from tests.core.builders import add, expected_tokens, make_engine, run_to_end, step, tokens_of
 from tests.core.structured_output.vocabulary_files import EOS
 
@@ -270,3 +271,22 @@ def test_a_form_that_no_thread_can_compile_ends_its_request(tokenizer_folder: Pa
     received = run_to_end(engine)
     assert [output.finish_reason for output in received["form"]] == [FinishReason.ERROR]
     assert tokens_of(received["plain"]) == expected_tokens(PROMPT, 3)
+
+
+def test_a_form_that_another_core_began(make: Make) -> None:
+    """Is kept to from where the output is; what does not follow it is told."""
+    structured = make()
+    form = StructuredOutputs(regex="[0-9]{3}-[a-c]{2}")
+    structured.add("r", form)
+    structured.run()
+    whole = tokens_of(structured.outputs["r"])
+    for cut in range(len(whole)):
+        told = resuming(SamplingParams(temperature=0.0), Resume(whole[:cut], "r")).extra_args
+        structured.add(f"r~{cut}", form, extra_args=told)
+    wrong = resuming(SamplingParams(temperature=0.0), Resume([*reversed(whole)], "r")).extra_args
+    structured.add("wrong", form, extra_args=wrong)
+    structured.run()
+    for cut in range(len(whole)):
+        assert tokens_of(structured.outputs[f"r~{cut}"]) == whole[cut:]
+        assert structured.end(f"r~{cut}") == (FinishReason.STOP, None)
+    assert structured.end("wrong") == (FinishReason.ERROR, "the output so far does not follow structured_outputs.regex")

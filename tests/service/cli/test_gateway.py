@@ -33,18 +33,18 @@ def handshake_address() -> str:
         return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def gateway_of(byte_model: ModelFiles, folder: Path, handshake_address: str) -> PythonProcess:
+def gateway_of(byte_model: ModelFiles, folder: Path, handshake_address: str, *more: str) -> PythonProcess:
     addresses = ["--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0", "--metrics-address", "off"]
-    flags = ["--handshake-address", handshake_address, *addresses, "--log-format", "json"]
+    flags = ["--handshake-address", handshake_address, *addresses, "--log-format", "json", *more]
     return PythonProcess(folder, "service", "gateway", str(byte_model.path), *flags)
 
 
 async def test_remote_core_and_its_death(byte_model: ModelFiles, tmp_path: Path, handshake_address: str) -> None:
-    """A core that dials over tcp is served; its death ends streams UNAVAILABLE at once, and the gateway."""
+    """A core that dials over tcp is served; where none may follow it, its death ends streams, and the gateway."""
     core_flags = ["--handshake-address", handshake_address, "--headless", "--tokens-per-second", "100"]
     async with (
         PythonProcess(tmp_path, "bench.null_core", *core_flags, "--token-ids", "97") as core,
-        gateway_of(byte_model, tmp_path, handshake_address) as process,
+        gateway_of(byte_model, tmp_path, handshake_address, "--max-core-restarts", "0") as process,
         grpc.aio.insecure_channel(await process.until_ready()) as channel,
     ):
         request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 100_000})
