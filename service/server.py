@@ -139,7 +139,7 @@ class GatewayServer:
         team = self._team = Team(self._config, folder, engines)
         self._gate.on_asleep = team.tell_asleep
         self._front_end.exposition.ask_others = team.metrics
-        supervisor = self._supervisor = Supervisor(core, engines, folder, team.addresses)
+        supervisor = self._supervisor = Supervisor(core, engines, folder, team)
         self._resources.push_async_callback(supervisor.stop)
         self._resources.push_async_callback(team.stop)
         await self._listen(team)

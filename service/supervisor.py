@@ -20,7 +20,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from core.wire.codec import Encoder
 from core.wire.handshake import HandshakeError, HandshakeServer
@@ -32,23 +32,47 @@ from service.engine import Engine
 from service.engines import Engines
 from service.lockstep import Lockstep
 from service.pulse import BEATS_PER_TIMEOUT
-from service.replacement import Replacement
+from service.replacement import Followers, Replacement
 from service.wave_client import WaveClient
 
 logger = logging.getLogger(__name__)
+
+
+class OtherFrontEnds(Followers, Protocol):
+    """Processes of this gateway that have the same cores."""
+
+    @property
+    def addresses(self) -> Sequence[EngineAddresses]:
+        """Where each listens."""
+
+    async def expect_core(self, rank: int) -> None:
+        """As ``Engines.expect_successor``. The core is told to come when this returns."""
+
+
+class NoOthers:
+    """The gateway is one process."""
+
+    addresses: Sequence[EngineAddresses] = ()
+
+    async def expect_core(self, rank: int) -> None: ...
+
+    async def lose_core(self, rank: int, reason: str) -> None: ...
+
+    async def give_up_core(self, rank: int, reason: str) -> None: ...
 
 
 class Supervisor:
     """Gets the cores of ``engines``, tells ``engines`` when one is gone, and gets others."""
 
     def __init__(
-        self, config: CoreConfig, engines: Engines, folder: Path, others: Sequence[EngineAddresses] = ()
+        self, config: CoreConfig, engines: Engines, folder: Path, others: "OtherFrontEnds | None" = None
     ) -> None:
         """``folder`` is private to this gateway; the handshake socket of local cores lies in it.
 
-        ``others``: where the gateway's other front ends listen.
+        ``others``: of this gateway, which have the same cores.
         """
-        self._addresses = joined([engines.addresses, *others])
+        self._others = others or NoOthers()
+        self._addresses = joined([engines.addresses, *self._others.addresses])
         self._config = config
         self._engines = engines
         self._handshake_address = config.handshake_address or f"ipc://{folder}/handshake"
@@ -167,7 +191,11 @@ class Supervisor:
         if self._config.command:
             self._engines.num_beats_to_be_stuck = self._config.num_beats_to_be_stuck
         replacement = Replacement(
-            self._config, self._engines, self._processes, lambda engine: self._start(engine, server.address)
+            self._config,
+            self._engines,
+            self._others,
+            self._processes,
+            lambda engine: self._start(engine, server.address),
         )
         for keeping in replacement.keepers():
             self._run(keeping)
@@ -194,6 +222,7 @@ class Supervisor:
         async for rank in server.successors():
             logger.info("a core of rank %d says HELLO", rank)
             self._engines.expect_successor(rank)
+            await self._others.expect_core(rank)
 
     def _run(self, watch: Coroutine[Any, Any, None]) -> None:
         """Until ``stop``."""

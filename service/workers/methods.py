@@ -23,6 +23,13 @@ class Report(msgspec.Struct, frozen=True):
     counted: bytes = b""
 
 
+class CoreLoss(msgspec.Struct, frozen=True):
+    """Of a rank, and why."""
+
+    rank: int
+    reason: str
+
+
 PREPARE = Method[str, None]("prepare", str)
 """Settings as JSON: open the sockets for the cores, and load the tokenizer meanwhile."""
 OPEN = Method[Opening, None]("open", Opening)
@@ -39,3 +46,9 @@ EXCHANGE_CORE_LOADS = Method[list[CoreLoad], list[CoreLoad]]("exchange_core_load
 """What each end knows of the cores."""
 REPORT_LOAD = Method[None, Report]("report_load", result=Report)
 REPORT_METRICS = Method[None, Report]("report_metrics", result=Report)
+LOSE_CORE = Method[CoreLoss, None]("lose_core", CoreLoss)
+"""A core is lost, of which the worker may have heard or not."""
+EXPECT_CORE = Method[int, None]("expect_core", int)
+"""As ``Engines.expect_successor``."""
+GIVE_UP_CORE = Method[CoreLoss, None]("give_up_core", CoreLoss)
+"""As ``Engines.give_up``."""

@@ -107,6 +107,18 @@ class Team:
         """What each worker has counted, as ``Exposition.encoded``; what it knows of the cores is known here."""
         return self._take_in(await self._ask(methods.REPORT_METRICS, None))
 
+    async def lose_core(self, rank: int, reason: str) -> None:
+        """As ``Engines.lose_core``, of all workers that have not noticed."""
+        await self._ask(methods.LOSE_CORE, methods.CoreLoss(rank, reason))
+
+    async def expect_core(self, rank: int) -> None:
+        """As ``Engines.expect_successor``, of all workers."""
+        await self._ask(methods.EXPECT_CORE, rank)
+
+    async def give_up_core(self, rank: int, reason: str) -> None:
+        """As ``Engines.give_up``, of all workers."""
+        await self._ask(methods.GIVE_UP_CORE, methods.CoreLoss(rank, reason))
+
     async def stop(self) -> None:
         """Let the last answers leave, then end and reap the processes."""
         for watch in self._watches:

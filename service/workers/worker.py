@@ -18,7 +18,7 @@ from service.wave_client import WaveClient
 from service.workers import methods
 from service.workers.channel import Channel, Handlers
 from service.workers.core_loads import CoreLoad, adopt, loads_of
-from service.workers.methods import Opening, Report
+from service.workers.methods import CoreLoss, Opening, Report
 from service.workers.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class ElsewhereCores:
     """The cores that the primary sees to."""
 
     def __init__(self, engines: Engines) -> None:
-        self._engines = engines
+        self.engines = engines
         self.opening: asyncio.Future[Opening] = asyncio.get_running_loop().create_future()
         """Resolved when the primary says that they are ready."""
         self.waves: WaveClient | None = None
@@ -51,7 +51,7 @@ class ElsewhereCores:
         opening = await self.opening
         if opening.waves_address is not None:
             self.waves = WaveClient(opening.waves_address)
-        return await asyncio.shield(self._engines.ready)
+        return await asyncio.shield(self.engines.ready)
 
     def close(self) -> None:
         if self.waves is not None:
@@ -85,6 +85,9 @@ class Worker:
             methods.OPEN: self._open,
             methods.SET_ASLEEP: self._set_asleep,
             methods.SET_ADAPTERS: self._set_adapters,
+            methods.LOSE_CORE: self._lose_core,
+            methods.EXPECT_CORE: self._expect_core,
+            methods.GIVE_UP_CORE: self._give_up_core,
             methods.DRAIN: self._drain,
             methods.ABORT: self._abort,
             methods.ABORT_ALL: self._abort_all,
@@ -141,6 +144,15 @@ class Worker:
 
     async def _set_adapters(self, loras: list[LoRARequest]) -> None:
         await self._mine.backend.adapters.mirror(loras)
+
+    async def _lose_core(self, loss: CoreLoss) -> None:
+        self._mine.cores.engines.lose_core(loss.rank, loss.reason)
+
+    async def _expect_core(self, rank: int) -> None:
+        self._mine.cores.engines.expect_successor(rank)
+
+    async def _give_up_core(self, loss: CoreLoss) -> None:
+        self._mine.cores.engines.give_up(loss.rank, loss.reason)
 
     async def _drain(self, timeout_s: float) -> int:
         return await self._mine.front_end.gate.drain(timeout_s)

@@ -156,7 +156,8 @@ class GatewayProcess(PythonProcess):
 
     def cores(self) -> list[psutil.Process]:
         """Its children, by rank."""
-        return [psutil.Process(int(pid)) for pid in re.findall(r"core started, pid ([0-9]+)", self.log)]
+        pids = (int(pid) for pid in re.findall(r"core started, pid ([0-9]+)", self.log))
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
 
     def workers(self) -> list[psutil.Process]:
         """Its children that serve as it does, those that are gone included."""
