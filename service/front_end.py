@@ -35,9 +35,10 @@ from service.served_model import ModelText
 from service.servicers.edge import ErrorEdge
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
+from service.servicers.kserve.servicer import KServeServicer
 from service.servicers.vllm_engine.model_info import ModelCard
 from service.servicers.vllm_engine.servicer import VllmEngineServicer
-from service.services import CONTROL, INFERENCE, ROUTER_PROBES, VLLM_ENGINE, add_public_services
+from service.services import CONTROL, INFERENCE, KSERVE, ROUTER_PROBES, VLLM_ENGINE, add_public_services
 from service.text_threads import TextThreads
 from service.wave_client import WaveClient
 
@@ -66,7 +67,7 @@ class FrontEnd:
     def __init__(self, config: GatewayConfig, resources: AsyncExitStack) -> None:
         self._config = config
         self._resources = resources
-        self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE])
+        self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE, KSERVE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
         self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
@@ -117,9 +118,10 @@ class FrontEnd:
         card = ModelCard.read(self._config.model)
         vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card, self._config.core.is_local)
         listen, connections = self._config.listen, self._config.connections
+        kserve = KServeServicer(self.gate, self.health, text_threads)
         listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge, port_use)
         for server in listeners.servers:
-            add_public_services(server, inference, vllm_engine, self.health)
+            add_public_services(server, inference, vllm_engine, kserve, self.health)
         self._resources.push_async_callback(listeners.stop, STOP_GRACE_S)
         listeners.bind()
         await listeners.start()

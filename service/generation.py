@@ -3,10 +3,9 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason, LogprobsLists
+from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from core.wire.sampling_params import ALL_LOGPROBS
 from service.calls.call import current_call
 from service.errors import Internal, shown
@@ -19,12 +18,6 @@ from service.token_bytes import UnknownTokenError
 from service.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-
-_MAX_PIECE_BYTES = 2**20
-"""Of log-probabilities in one delta, about: clients refuse a message of 4 MiB, unless told otherwise."""
-_ENTRY_BYTES = 12
-_ENTRY_OF_ALL_BYTES = 4
 
 
 @dataclass(slots=True)
@@ -159,7 +152,7 @@ class Generation:
         token_ids = delta.token_ids if self.request.output.token_ids else []
         if delta.text or token_ids or delta.logprobs is not None:
             scores_all = self.request.sampling_params.logprobs == ALL_LOGPROBS
-            events += _pieces(Delta(child.sequence.index, delta.text, token_ids, delta.logprobs, scores_all))
+            events.append(Delta(child.sequence.index, delta.text, token_ids, delta.logprobs, scores_all))
         if delta.finish is not None and delta.finish.reason is FinishReason.ERROR:
             events.append(self._fail(child, delta.finish, output.stop_reason))
         elif delta.finish is not None:
@@ -179,22 +172,3 @@ class Generation:
     def _finish(self, child: _Child, finish: SequenceFinish) -> Finished:
         self._num_unfinished -= 1
         return Finished(child.sequence.index, finish, self.request.num_prompt_tokens, child.num_cached_tokens)
-
-
-def _pieces(delta: Delta) -> Iterator[Delta]:
-    """``delta``; in several, the text in the first, if it has as many scored tokens as after a client read late."""
-    scores = delta.logprobs
-    if scores is None:
-        yield delta
-        return
-    num_tokens, num_scored = scores.token_ids.shape
-    num_bytes = num_scored * (_ENTRY_OF_ALL_BYTES if delta.scores_all else _ENTRY_BYTES)
-    step = max(_MAX_PIECE_BYTES // max(num_bytes, 1), 1)
-    if num_tokens <= step:
-        yield delta
-        return
-    for start in range(0, num_tokens, step):
-        part = slice(start, start + step)
-        rows = LogprobsLists(scores.token_ids[part], scores.logprobs[part], scores.ranks[part])
-        text = "" if start else delta.text
-        yield Delta(delta.index, text, delta.token_ids[part], rows, delta.scores_all)

@@ -9,14 +9,18 @@ from smg_grpc_proto.generated.vllm_engine_pb2_grpc import add_VllmEngineServicer
 from service.servicers.control import ControlServicer
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
+from service.servicers.kserve.servicer import KServeServicer
 from service.servicers.reflection import add_reflection
 from service.servicers.vllm_engine.servicer import VllmEngineServicer
+from sluicegate.third_party.inference import grpc_service_pb2
+from sluicegate.third_party.inference.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from sluicegate.v1 import control_service_pb2, inference_service_pb2
 from sluicegate.v1.control_service_pb2_grpc import add_ControlServiceServicer_to_server
 from sluicegate.v1.inference_service_pb2_grpc import add_InferenceServiceServicer_to_server
 
 INFERENCE = inference_service_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 CONTROL = control_service_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name
+KSERVE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 VLLM_ENGINE = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
 ROUTER_PROBES = frozenset(
     f"/{service}/HealthCheck"
@@ -33,13 +37,18 @@ _CHANNELZ = "grpc.channelz.v1.Channelz"
 
 
 def add_public_services(
-    server: grpc.aio.Server, inference: InferenceServicer, vllm_engine: VllmEngineServicer, health: Health
+    server: grpc.aio.Server,
+    inference: InferenceServicer,
+    vllm_engine: VllmEngineServicer,
+    kserve: KServeServicer,
+    health: Health,
 ) -> None:
     """What clients call."""
     add_InferenceServiceServicer_to_server(inference, server)
     add_VllmEngineServicer_to_server(vllm_engine, server)  # type: ignore[no-untyped-call]
+    add_GRPCInferenceServiceServicer_to_server(kserve, server)
     add_HealthServicer_to_server(health, server)
-    add_reflection(server, [INFERENCE, VLLM_ENGINE, _HEALTH])
+    add_reflection(server, [INFERENCE, VLLM_ENGINE, KSERVE, _HEALTH])
 
 
 def add_admin_services(server: grpc.aio.Server, control: ControlServicer, health: Health) -> None:

@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats
-from core.wire.sampling_params import ALL_LOGPROBS, SamplingParams
+from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, PrefillStats
+from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
 from service.errors import Internal, InvalidRequest
 from service.events import Delta, Event, Finished, Started
 from service.generation import Generation
 from service.generation_request import GenerationRequest, OutputChoices, StopRules
 from service.models import ModelFiles
-from service.servicers.responses import to_stream_response
 from service.tokenizer import Tokenizer
 
 
@@ -171,24 +170,3 @@ def test_token_outside_the_vocabulary_fails_its_sequence(byte_tokenizer: Tokeniz
     with pytest.raises(Internal) as raised:
         generation.feed(EngineCoreOutput(second, [-1]))
     assert raised.value.cause == "token id -1 is outside the vocabulary of 257"
-
-
-@pytest.mark.parametrize(("num_tokens", "num_scored", "scores_all"), [(20_000, 21, False), (100, 60_000, True)])
-def test_many_scored_tokens_come_in_pieces(
-    byte_tokenizer: Tokenizer, num_tokens: int, num_scored: int, scores_all: bool
-) -> None:
-    """Each fits into a message that any client takes, and together they are what one would have been."""
-    request = a_request(output=OutputChoices(token_ids=True))
-    request.sampling_params.logprobs = ALL_LOGPROBS if scores_all else num_scored - 1
-    generation = Generation(request, byte_tokenizer)
-    ids = np.tile(np.arange(num_scored, dtype="<i4"), (num_tokens, 1))
-    scores = LogprobsLists(ids, np.full(ids.shape, -1, "<f4"), np.arange(num_tokens))
-    (core_id,) = generation.core_ids
-    _, *events = generation.feed(EngineCoreOutput(core_id, [65] * num_tokens, new_logprobs=scores))
-    deltas = [event for event in events if isinstance(event, Delta)]
-    assert len(deltas) > 1
-    assert max(to_stream_response("r", delta).ByteSize() for delta in deltas) < 2 * 2**20
-    assert "".join(delta.text for delta in deltas) == "A" * num_tokens
-    assert [token_id for delta in deltas for token_id in delta.token_ids] == [65] * num_tokens
-    ranks = [rank for delta in deltas if delta.logprobs for rank in delta.logprobs.ranks.tolist()]
-    assert ranks == [*range(num_tokens)]

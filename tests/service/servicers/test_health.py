@@ -9,14 +9,14 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from service.config import GatewayConfig
 from service.server import GatewayServer
-from service.services import CONTROL, INFERENCE, VLLM_ENGINE
+from service.services import CONTROL, INFERENCE, KSERVE, VLLM_ENGINE
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-NAMES = ["", "liveness", "readiness", INFERENCE, CONTROL, VLLM_ENGINE]
+NAMES = ["", "liveness", "readiness", INFERENCE, CONTROL, VLLM_ENGINE, KSERVE]
 
 
 async def status_of(health: HealthStub, service: str) -> int:

@@ -7,12 +7,12 @@ from grpc_reflection.v1alpha import reflection_pb2 as pb
 
 from service.server import GatewayServer
 from service.servicers.reflection import V1, V1_ALPHA
-from service.services import CONTROL, INFERENCE, VLLM_ENGINE
+from service.services import CONTROL, INFERENCE, KSERVE, VLLM_ENGINE
 from tests.service.errors_of_calls import error_of
 
 
 @pytest.mark.parametrize("name", [V1, V1_ALPHA])
-@pytest.mark.parametrize("service", [INFERENCE, VLLM_ENGINE, CONTROL])
+@pytest.mark.parametrize("service", [INFERENCE, VLLM_ENGINE, KSERVE, CONTROL])
 async def test_reflection(gateway: GatewayServer, name: str, service: str) -> None:
     """Both versions list the services of their address, and describe them."""
     address = gateway.admin_address if service == CONTROL else gateway.grpc_addresses[0]
