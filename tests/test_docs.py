@@ -57,7 +57,16 @@ def test_every_call_that_is_shown_is_in_the_proto(document: Path) -> None:
 
 def test_every_metric_that_is_named_is_exposed() -> None:
     """The names of the operator's table are those that the gateway gives."""
-    named = re.findall(r"`(?:vllm|sluicegate):(\w+)`", (ROOT / "docs/operations.md").read_text())
+    named = re.findall(r"`(?:vllm|sluicegate):(\w+)`", (ROOT / "docs/observability.md").read_text())
     exposed = "".join(module.read_text() for module in (ROOT / "service/metrics").glob("*.py"))
     assert named
     assert [name for name in named if not re.search(rf"[\":]{name}\"", exposed)] == []
+
+
+def test_every_metric_that_is_exposed_is_named() -> None:
+    """The operator's tables have all of them."""
+    told = "".join(document.read_text() for document in DOCUMENTS)
+    modules = [module.read_text() for module in (ROOT / "service").rglob("*.py")]
+    exposed = {name for module in modules for name in re.findall(r"\"sluicegate:(\w+)\"", module)}
+    assert exposed
+    assert [name for name in sorted(exposed) if f"`sluicegate:{name}`" not in told] == []
