@@ -22,6 +22,7 @@ from core.front_ends import FrontEnds
 from core.input_thread import InputThread, monitor_of
 from core.intake import Intake, OutputQueue
 from core.output_thread import LINGER_MS, OutputThread
+from core.wire.curve import CurveClient
 from core.wire.handshake import engine_identity
 from core.wire.messages import EngineAddresses, EngineReadyResponse
 
@@ -49,13 +50,16 @@ class IOThreads:
         intake: Intake,
         output_queue: OutputQueue,
         reports: Reports,
+        curve: CurveClient | None = None,
     ) -> None:
+        """With ``curve`` every front end, and the coordinator, is asked for its key."""
         self._context = zmq.Context()
-        outputs = [_connect(self._context, zmq.PUSH, address) for address in addresses.outputs]
+        self._curve = curve
+        outputs = [self._connect(zmq.PUSH, address) for address in addresses.outputs]
         identity = engine_identity(rank)
-        inputs = [_connect(self._context, zmq.DEALER, address, identity) for address in addresses.inputs]
-        to_coordinator = _connect_to(addresses.coordinator_output, self._context, zmq.PUSH)
-        from_coordinator = _connect_to(addresses.coordinator_input, self._context, zmq.XSUB)
+        inputs = [self._connect(zmq.DEALER, address, identity) for address in addresses.inputs]
+        to_coordinator = self._connect_to(addresses.coordinator_output, zmq.PUSH)
+        from_coordinator = self._connect_to(addresses.coordinator_input, zmq.XSUB)
         self._output = OutputThread(
             outputs, output_queue, front_ends, rank, reports.unsendable, reports.death, to_coordinator
         )
@@ -79,25 +83,23 @@ class IOThreads:
         if self._output.stop(linger_ms):
             self._context.destroy(linger_ms)
 
+    def _connect_to(self, address: str | None, kind: int) -> zmq.Socket[bytes] | None:
+        return self._connect(kind, address) if address else None
 
-def _connect_to(address: str | None, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes] | None:
-    return _connect(context, kind, address) if address else None
-
-
-def _connect(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, identity: bytes | None = None
-) -> zmq.Socket[bytes]:
-    socket = context.socket(kind)
-    # Unbounded, as the protocol has it: a front end that stops reading must not stop the busy loop for the others.
-    socket.set_hwm(0)
-    socket.linger = LINGER_MS
-    socket.ipv6 = "[" in address
-    # Notices within 20 s that a peer's machine is gone. Not with zmq's heartbeats: the zmq of genuine Rust front ends
-    # hangs up on a PING.
-    socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, 3
-    socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = 5
-    if identity is not None:
-        socket.identity = identity
-        monitor_of(socket)
-    socket.connect(address)
-    return socket
+    def _connect(self, kind: int, address: str, identity: bytes | None = None) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        # Unbounded, as the protocol has it: a front end that stops reading must not stop the busy loop for the others.
+        socket.set_hwm(0)
+        socket.linger = LINGER_MS
+        socket.ipv6 = "[" in address
+        # Notices within 20 s that a peer's machine is gone. Not with zmq's heartbeats: the zmq of genuine Rust front
+        # ends hangs up on a PING.
+        socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, 3
+        socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = 5
+        if self._curve is not None:
+            self._curve.protect(socket)
+        if identity is not None:
+            socket.identity = identity
+            monitor_of(socket)
+        socket.connect(address)
+        return socket

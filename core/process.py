@@ -151,7 +151,7 @@ class EngineCoreProc:
         front_ends = FrontEnds(len(addresses.outputs), time.monotonic(), version)
         intake = Intake(engine, self._input_queue, self._output_queue, front_ends, self._tensors)
         reports = Reports(self._abort, functools.partial(self._lose_front_end, front_ends), self.fail)
-        io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, reports)
+        io = IOThreads(addresses, rank, front_ends, intake, self._output_queue, reports, self._handshake.curve)
         response = msgspec.structs.replace(engine.ready_response, data_parallel_size=group.ranks.size if group else 1)
         try:
             io.start(introduction(response, version, rank, addresses.frontend_stats_publish_address))

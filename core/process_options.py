@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from core.hosts import ALONE, Hosts
 from core.logs import LogFormat, configure_logging
 from core.process import ProcessConfig
+from core.wire.curve import CurveClient, CurveError, read_pair, read_public
 from core.wire.handshake import HandshakeConfig
 from core.wire.version import WireVersion
 
@@ -21,6 +23,7 @@ CONTEXT_SETTINGS: dict[str, Any] = {
 option = functools.partial(click.option, show_envvar=True)
 """An option of a core process: also to be given as SLUICEGATE_… in the environment, which its help says."""
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = [
     option("--handshake-address", metavar="ADDR", help="Where the front end listens: ipc://PATH or tcp://HOST:PORT."),
     option("--data-parallel-address", metavar="HOST", help="Host of the front end, as vLLM spells it."),
@@ -32,6 +35,13 @@ _OPTIONS = [
         help="Rank of this core, its identity on the wire.",
     ),
     option("--headless/--local", default=True, help="Whether the front end is elsewhere or this core's parent."),
+    option(
+        "--curve-key",
+        type=_FILE,
+        metavar="FILE",
+        help="This core's pair of CURVE keys (.key_secret): all that it says and hears over tcp is encrypted.",
+    ),
+    option("--curve-gateway-key", type=_FILE, metavar="FILE", help="The public key (.key) of its gateway."),
     option(
         "--shutdown-timeout",
         type=click.FloatRange(min=0),
@@ -83,6 +93,8 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         data_parallel_rpc_port: int | None,
         data_parallel_rank: int,
         headless: bool,
+        curve_key: Path | None,
+        curve_gateway_key: Path | None,
         shutdown_timeout: float,
         lifeline_fd: int | None,
         tensor_ipc_fd: int | None,
@@ -95,7 +107,8 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
         configure_logging(log_level, log_format)
         address = handshake_address or _tcp_address(data_parallel_address, data_parallel_rpc_port)
         _check_address(address, headless, others.get("hosts", ALONE))
-        handshake = HandshakeConfig(address, data_parallel_rank, local=not headless)
+        curve = _curve(curve_key, curve_gateway_key, address)
+        handshake = HandshakeConfig(address, data_parallel_rank, local=not headless, curve=curve)
         version = None if wire_version == "auto" else WireVersion(wire_version)
         process = ProcessConfig(handshake, shutdown_timeout, lifeline_fd, version, survive_frontend, tensor_ipc_fd)
         return command(process=process, **others)
@@ -110,6 +123,19 @@ def _check_address(address: str, headless: bool, hosts: Hosts) -> None:
         raise click.UsageError(f"host {hosts.node_rank} of {hosts.num_nodes} only runs ranks: `sluicegate core` there")
     if not address and not hosts.only_runs_ranks:
         raise click.UsageError("give --handshake-address, or --data-parallel-address and --data-parallel-rpc-port")
+
+
+def _curve(key: Path | None, gateway_key: Path | None, address: str) -> CurveClient | None:
+    if key is None and gateway_key is None:
+        return None
+    if key is None or gateway_key is None:
+        raise click.UsageError("CURVE needs both --curve-key and --curve-gateway-key")
+    if not address.startswith("tcp:"):
+        raise click.UsageError(f"--curve-key is for a front end at tcp://, got {address!r}")
+    try:
+        return CurveClient(read_pair(key), read_public(gateway_key))
+    except CurveError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _tcp_address(host: str | None, port: int | None) -> str:

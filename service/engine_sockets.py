@@ -14,9 +14,9 @@ on until the socket is empty.
 Who is heard under an identity: the connection that has it, until it closes. Another one that brings the same identity
 is not heard and gets nothing, so a stranger that connects with the identity of a live core takes nothing from it. Only
 while ``let_take_over`` is on does a newcomer replace the connection that is there, which zmq then drops silently.
-The limit: nothing on these sockets proves who a peer is, so whoever can reach the handshake, or comes first after a
-core has gone, can be that core; and whoever can reach the PULL can speak for any. ipc sockets lie in a folder of our
-own; tcp ones belong on a network of one's own.
+The limit: nothing on these sockets proves which core a peer is, so whoever can reach the handshake, or comes first
+after a core has gone, can be that core; and whoever can reach the PULL can speak for any. ipc sockets lie in a folder
+of our own; with tcp, CURVE lets only known cores in, or the network is one's own.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from core.wire.codec import Frame
+from core.wire.curve import CurveServer, Doorkeeper
 from core.wire.messages import EngineAddresses, RequestType
 
 logger = logging.getLogger(__name__)
@@ -61,16 +62,26 @@ class Hearers:
 class EngineSockets:
     """Bound from the start. Owned by the event loop."""
 
-    def __init__(self, input_address: str, output_address: str, hearers: Hearers, heartbeat_timeout_s: float) -> None:
+    def __init__(
+        self,
+        input_address: str,
+        output_address: str,
+        hearers: Hearers,
+        heartbeat_timeout_s: float,
+        curve: CurveServer | None = None,
+    ) -> None:
         """Raises EngineAddressError if an address, ``ipc://`` or ``tcp://`` (port 0 = any), cannot be bound.
 
-        A tcp connection is closed when its host has been silent for ``heartbeat_timeout_s``.
+        A tcp connection is closed when its host has been silent for ``heartbeat_timeout_s``. With ``curve`` every peer
+        is asked for its key, at the sockets of ``context`` too that it protects.
         """
         self._loop = asyncio.get_running_loop()
         self._hearers = hearers
         self._heartbeat_timeout_ms = round(heartbeat_timeout_s * 1000)
         self._speakers: set[int] = set()
         self._context = zmq.Context()
+        self._curve = curve
+        self._doorkeeper = None if curve is None else Doorkeeper(self._context, curve)
         self._requests = self._bind(zmq.ROUTER, input_address)
         self._outputs = self._bind(zmq.PULL, output_address)
         self._hangups = self._requests.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -129,7 +140,12 @@ class EngineSockets:
         self._outputs.disable_monitor()
         for socket in self._takers:
             socket.close(linger=0)
+        self._dismiss_doorkeeper()
         self._context.term()
+
+    def _dismiss_doorkeeper(self) -> None:
+        if self._doorkeeper is not None:
+            self._doorkeeper.stop()
 
     def _bind(self, socket_type: int, address: str) -> "zmq.Socket[bytes]":
         socket = self._context.socket(socket_type)
@@ -141,9 +157,12 @@ class EngineSockets:
             # A host that vanishes closes no connection.
             socket.heartbeat_timeout = self._heartbeat_timeout_ms
             socket.heartbeat_ivl = self._heartbeat_timeout_ms // 4
+        if self._curve is not None:
+            self._curve.protect(socket)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
+            self._dismiss_doorkeeper()
             self._context.destroy(linger=0)
             raise EngineAddressError(f"cannot listen at {address}: {error}") from error
         return socket

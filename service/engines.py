@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from core.wire.codec import Decoder, WireError
+from core.wire.curve import CurveServer
 from core.wire.handshake import HandshakeServer
 from core.wire.messages import (
     ENGINE_CORE_DEAD,
@@ -75,12 +76,14 @@ class Engines:
         client_index: int = 0,
         *,
         awaits_successors: bool = False,
+        curve: CurveServer | None = None,
     ) -> None:
         """Bind both addresses, ``ipc://`` or ``tcp://`` (port 0 = any). Raises EngineAddressError if that fails.
 
         A core that tcp leads to is lost when its host has been silent for ``heartbeat_timeout_s``.
         ``client_index``: which of the addresses in INIT these are, where a core finds several.
         ``awaits_successors``: once all have been ready, none is gone for good until ``give_up`` says so.
+        With ``curve`` cores are asked for their keys.
         """
         self.client_index = client_index
         self._loop = asyncio.get_running_loop()
@@ -107,7 +110,8 @@ class Engines:
         self._output_decoder = OutputDecoder()
         self._ready_decoder = Decoder(EngineReadyResponse)
         hearers = Hearers(self._on_message, self._on_output, self._on_hangup, self._bid_farewells)
-        self._sockets = EngineSockets(input_address, output_address, hearers, heartbeat_timeout_s)
+        self._curve = curve
+        self._sockets = EngineSockets(input_address, output_address, hearers, heartbeat_timeout_s, curve)
 
     def __repr__(self) -> str:
         return f"Engines({', '.join(engine.state for engine in self.all)})"
@@ -138,7 +142,7 @@ class Engines:
 
     def handshake(self, address: str, num_local_engines: int, init: EngineInit) -> HandshakeServer:
         """A handshake that tells cores ``init``. Raises HandshakeError if ``address`` cannot be bound."""
-        told = init.addresses, len(self.all), num_local_engines, init.parallel_config
+        told = init.addresses, len(self.all), num_local_engines, init.parallel_config, self._curve
         return HandshakeServer(self._sockets.context, address, *told)
 
     def send(self, engine: Engine, request_type: RequestType, message: object) -> None:

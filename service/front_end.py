@@ -85,12 +85,13 @@ class FrontEnd:
         return self._listeners
 
     def open_engines(self, input_address: str, output_address: str, client_index: int = 0) -> Engines:
-        """Bind the sockets for the cores. Raises EngineAddressError."""
+        """Bind the sockets for the cores. Raises EngineAddressError, and CurveError for keys that cannot be used."""
         core = self._config.core
         heartbeat_timeout_s = max(_MIN_HEARTBEAT_TIMEOUT_S, 2 * core.ping_timeout_s)
         engines = Engines(
             *(input_address, output_address, core.data_parallel_size, heartbeat_timeout_s, client_index),
             awaits_successors=core.awaits_successors,
+            curve=None if core.curve is None else core.curve.server(),
         )
         self._resources.callback(engines.close)
         engines.on_service = self.gate.set_answering

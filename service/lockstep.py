@@ -38,12 +38,13 @@ class Lockstep:
 
     async def start(self, addresses: EngineAddresses) -> EngineInit:
         """Bring up the coordinator. What each core is to be told, ``addresses`` included. Raises CoreLoadError."""
-        size, host = self._config.data_parallel_size, self._config.tcp_host
-        self._coordinator = CoordinatorProcess(self._config.coordinator_command, size, self._folder, host)
+        size, host, curve = self._config.data_parallel_size, self._config.tcp_host, self._config.curve
+        command = (*self._config.coordinator_command, *(curve.flags if curve else ()))
+        self._coordinator = CoordinatorProcess(command, size, self._folder, host)
         logger.info("coordinator started, pid %d", self._coordinator.pid)
         coordinator = dataclasses.asdict(await self._coordinator.addresses())
         self.waves_address = coordinator["frontend_stats_publish_address"]
-        self.waves = WaveClient(self.waves_address)
+        self.waves = WaveClient(self.waves_address, curve.server().itself_as_client if curve else None)
         return EngineInit(msgspec.structs.replace(addresses, **coordinator), self._meeting(host or "127.0.0.1", size))
 
     async def coordinator_lost(self) -> str:

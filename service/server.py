@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 
+from core.wire.curve import CurveError
 from service.adapters import AdapterError
 from service.config import CoreConfig, GatewayConfig
 from service.core_process import CoreLoadError
@@ -56,6 +57,7 @@ START_ERRORS = (
     ModelError,
     CoreLoadError,
     SecurityFileError,
+    CurveError,
     WorkerError,
 )
 """Not our bugs: one line says what is wrong."""

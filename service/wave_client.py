@@ -14,6 +14,7 @@ import zmq
 import zmq.asyncio
 
 from core.wire.codec import Decoder, WireError
+from core.wire.curve import CurveClient
 from core.wire.waves import SUBSCRIBE, CoordinatorState, FirstRequest
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,8 @@ logger = logging.getLogger(__name__)
 class WaveClient:
     """``wave`` is what a request has to say. It may be late: the cores know better, and wake each other."""
 
-    def __init__(self, address: str) -> None:
-        """Connect to ``address``; the current state comes at once."""
+    def __init__(self, address: str, curve: CurveClient | None = None) -> None:
+        """Connect to ``address``; the current state comes at once. ``curve`` None: in the clear."""
         self.wave = 0
         self.is_running = False
         self._decoder = Decoder(CoordinatorState)
@@ -32,6 +33,8 @@ class WaveClient:
         self._socket.set_hwm(0)
         self._socket.linger = 0
         self._socket.ipv6 = "[" in address
+        if curve is not None:
+            curve.protect(self._socket)
         self._socket.connect(address)
         self._send(SUBSCRIBE)
         self._following = asyncio.ensure_future(self._follow())

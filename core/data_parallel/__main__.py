@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -16,6 +17,7 @@ import zmq
 
 from core.data_parallel.coordinator import Coordinator
 from core.logs import LogFormat, configure_logging
+from core.wire.curve import CurveError, CurveServer, read_pair
 from core.wire.waves import CoordinatorAddresses
 
 
@@ -28,6 +30,8 @@ from core.wire.waves import CoordinatorAddresses
     type=click.IntRange(min=0),
     help="Inherited read end of a pipe; when it ends, so does this process, which then outlives SIGTERM and SIGINT.",
 )
+@click.option("--curve-key", type=click.Path(path_type=Path), help="The gateway's pair of CURVE keys.")
+@click.option("--curve-core-keys", type=click.Path(path_type=Path), help="Public CURVE keys of the engines.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 def main(
@@ -35,6 +39,8 @@ def main(
     folder: str | None,
     host: str | None,
     lifeline_fd: int | None,
+    curve_key: Path | None,
+    curve_core_keys: Path | None,
     log_level: str,
     log_format: LogFormat,
 ) -> None:
@@ -46,7 +52,10 @@ def main(
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, on_signal)
     try:
-        coordinator = Coordinator(_addresses(folder, host), num_engines)
+        curve = CurveServer(read_pair(curve_key), curve_core_keys) if curve_key and curve_core_keys else None
+        coordinator = Coordinator(_addresses(folder, host), num_engines, curve)
+    except CurveError as error:
+        raise click.ClickException(str(error)) from error
     except zmq.ZMQError as error:
         raise click.ClickException(f"cannot listen: {error}") from error
     print(json.dumps(dataclasses.asdict(coordinator.addresses)), flush=True)

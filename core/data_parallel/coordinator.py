@@ -20,6 +20,7 @@ from core.data_parallel.load_board import Counts, LoadBoard
 from core.data_parallel.waves import CoordinatorWave
 from core.logs import ThrottledLog
 from core.wire.codec import Decoder, WireError
+from core.wire.curve import CurveServer, Doorkeeper
 from core.wire.messages import EngineCoreOutputs, RequestType
 from core.wire.waves import (
     COORDINATOR_READY,
@@ -38,9 +39,11 @@ logger = logging.getLogger(__name__)
 class Coordinator:
     """Listening when made, serving in ``run``. ``addresses``: with the real ports."""
 
-    def __init__(self, addresses: CoordinatorAddresses, num_engines: int) -> None:
-        """Raises zmq.ZMQError if it cannot listen at one of ``addresses``."""
+    def __init__(self, addresses: CoordinatorAddresses, num_engines: int, curve: CurveServer | None = None) -> None:
+        """Raises zmq.ZMQError if it cannot listen at one of ``addresses``. With ``curve`` all are asked for keys."""
         self._context = zmq.Context()
+        self._curve = curve
+        self._doorkeeper = None if curve is None else Doorkeeper(self._context, curve)
         self._to_engines = self._bind(zmq.XPUB, addresses.coordinator_input)
         self._from_engines = self._bind(zmq.PULL, addresses.coordinator_output)
         self._front_ends = self._bind(zmq.XPUB, addresses.frontend_stats_publish_address)
@@ -71,6 +74,8 @@ class Coordinator:
                 self._publish(self._board.publish(time.monotonic()))
 
     def close(self) -> None:
+        if self._doorkeeper is not None:
+            self._doorkeeper.stop()
         self._context.destroy(linger=0)
 
     def _bind(self, kind: int, address: str) -> zmq.Socket[bytes]:
@@ -79,6 +84,8 @@ class Coordinator:
         socket.ipv6 = "[" in address
         if kind == zmq.XPUB:
             socket.xpub_verbose = True  # Each subscriber is heard of, not just the first.
+        if self._curve is not None:
+            self._curve.protect(socket)
         socket.bind(address)
         return socket
 

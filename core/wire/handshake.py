@@ -26,6 +26,7 @@ import zmq
 import zmq.asyncio
 
 from core.wire.codec import MAX_ERROR_CHARS, Decoder, WireError
+from core.wire.curve import HANDSHAKE_FAILURES, CurveClient, CurveServer, RareLog, failure_text, is_final
 from core.wire.messages import EngineAddresses, EngineHello, EngineInit, ParallelConfig
 from core.wire.socket_file import SocketFile, check_free
 
@@ -56,13 +57,14 @@ def engine_identity(rank: int) -> bytes:
 class HandshakeConfig:
     """Where a core announces itself, and as what. ``local``: a child of the front end on the same host.
 
-    ``init_timeout_s`` None: it waits for a front end however long it takes.
+    ``init_timeout_s`` None: it waits for a front end however long it takes. ``curve`` None: in the clear.
     """
 
     address: str
     rank: int = 0
     local: bool = False
     init_timeout_s: float | None = INIT_TIMEOUT_S
+    curve: CurveClient | None = None
 
 
 class CoreHandshake:
@@ -74,15 +76,23 @@ class CoreHandshake:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.identity = engine_identity(config.rank)
         self._socket.linger = 0
+        if config.curve is not None:
+            config.curve.protect(self._socket)
+        self._failures = self._socket.get_monitor_socket(HANDSHAKE_FAILURES)
+        self._failure_log = RareLog()
 
     def greet(self) -> EngineInit:
-        """Say HELLO and wait for INIT. Raises HandshakeError if none comes in time, or not a usable one."""
+        """Say HELLO and wait for INIT. Raises HandshakeError if none comes in time, or not a usable one.
+
+        Also if the front end knows this core's CURVE key and does not want it. Other failures may pass.
+        """
         address, timeout_s = self._config.address, self._config.init_timeout_s
         _connect(self._socket, address)
         self._say("HELLO")
         logger.info("waiting for a front end at %s", address)
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not self._socket.poll(SIGNAL_CHECK_MS):
+            self._note_failures()
             if time.monotonic() >= deadline:
                 raise HandshakeError(f"no INIT from {address} within {timeout_s:g} s")
         return _checked_init(self._socket.recv_multipart())
@@ -93,8 +103,21 @@ class CoreHandshake:
         self._say("READY", parallel_config.hash)
 
     def close(self) -> None:
+        self._socket.disable_monitor()
+        self._failures.close()
         self._socket.close()
         self._context.term()
+
+    def _note_failures(self) -> None:
+        while self._failures.poll(0):
+            event = self._failures.recv_multipart()
+            if is_final(event):
+                raise HandshakeError(f"refused at {self._config.address}: {failure_text(event)}")
+            text = failure_text(event)
+            if text is None and self._config.curve is not None:
+                text = "it hangs up: has it other CURVE keys?"
+            if text is not None:
+                self._failure_log.warning(f"no connection to {self._config.address}: {text}")
 
     def _say(self, status: Literal["HELLO", "READY"], parallel_config_hash: str | None = None) -> None:
         local = self._config.local
@@ -154,8 +177,12 @@ class HandshakeServer:
         num_engines: int = 1,
         num_local_engines: int = 0,
         parallel_config: ParallelConfig | None = None,
+        curve: CurveServer | None = None,
     ) -> None:
-        """Bind ``address`` (ipc, or tcp with port 0 = any). Raises HandshakeError if that fails, or another listens."""
+        """Bind ``address`` (ipc, or tcp with port 0 = any). Raises HandshakeError if that fails, or another listens.
+
+        With ``curve`` engines are asked for their keys; whoever made ``context`` keeps a Doorkeeper there.
+        """
         self._init = msgspec.msgpack.encode(EngineInit(addresses, parallel_config or ParallelConfig()))
         self._group_hash: str | None = None
         self._num_engines = num_engines
@@ -165,6 +192,10 @@ class HandshakeServer:
         self._decoder = Decoder(EngineHello)
         self._socket = context.socket(zmq.ROUTER)
         self._file: SocketFile | None = None
+        self._refusals: _Refusals | None = None
+        if curve is not None:
+            curve.protect(self._socket)
+            self._refusals = _Refusals(self._socket)
         self._bind(address)
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         """Where engines connect: with the real port."""
@@ -203,6 +234,8 @@ class HandshakeServer:
 
     def close(self) -> None:
         """Stop listening. May be called twice."""
+        if self._refusals is not None:
+            self._refusals.close()
         self._socket.close(linger=0)
         if self._file is not None:
             self._file.remove()
@@ -276,3 +309,26 @@ class HandshakeServer:
             said = f"local={hello.local}, headless={hello.headless}"
             raise HandshakeError(f"engine {rank} must be {'local' if is_local else 'headless'}, it says {said}")
         return hello
+
+
+class _Refusals:
+    """Connections that come to nothing, logged: an engine without a key says nothing that could be ignored."""
+
+    def __init__(self, socket: zmq.asyncio.Socket) -> None:
+        self._socket = socket
+        self._monitor = socket.get_monitor_socket(HANDSHAKE_FAILURES)
+        self._logging = asyncio.ensure_future(self._log())
+
+    def close(self) -> None:
+        """To be done before the socket closes. May be called twice."""
+        if not self._monitor.closed:
+            self._logging.cancel()
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
+
+    async def _log(self) -> None:
+        log = RareLog()
+        while True:
+            event = await self._monitor.recv_multipart()
+            # Who hangs up first is chance: the other then learns nothing more.
+            log.warning(f"a peer was refused: {failure_text(event) or 'it hung up: has it no CURVE keys, or others?'}")

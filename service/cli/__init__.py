@@ -16,6 +16,7 @@ _COMMANDS = {
     "serve": LazyCommand("service.cli.serve:serve", "Serve a model: gateway and core."),
     "gateway": LazyCommand("service.cli.gateway:gateway", "Run the gateway alone; cores connect to it."),
     "core": LazyCommand("service.cli.core:core", "Run an engine core alone; it connects to a gateway."),
+    "keys": LazyCommand("service.cli.keys:keys", "Make CURVE keys for gateways and cores on different machines."),
     "pull": LazyCommand("service.cli.pull:pull", "Fetch a model into the cache."),
     "generate": LazyCommand("sluicegate_client.cli:generate", "Continue a prompt, streaming to the terminal."),
     "chat": LazyCommand("sluicegate_client.cli:chat", "Talk to the model."),

@@ -145,6 +145,8 @@ CORE_KEYS = (
     "data-parallel-rank",
     "data-parallel-size-local",
     "headless",
+    "curve-key",
+    "curve-gateway-key",
     "shutdown-timeout",
     "lifeline-fd",
     "tensor-ipc-fd",

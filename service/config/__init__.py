@@ -7,7 +7,7 @@ from service.config.gateway import GatewayConfig
 from service.config.kv_events import KvEventsConfig
 from service.config.limits import LimitsConfig
 from service.config.listen import ListenConfig
-from service.config.security import SecurityConfig, TlsConfig
+from service.config.security import CurveFiles, SecurityConfig, TlsConfig
 from service.config.tracing import TracingConfig
 from service.config.workers import MAX_GATEWAY_WORKERS, WorkersConfig
 
@@ -18,6 +18,7 @@ __all__ = [
     "ConnectionsConfig",
     "CoreConfig",
     "CoreTerms",
+    "CurveFiles",
     "GatewayConfig",
     "KvEventsConfig",
     "LimitsConfig",

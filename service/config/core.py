@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.config.address import check_socket_path, checked_host
+from service.config.security import CurveFiles
 from service.config.timeouts import MAX_TIMEOUT_S
 from service.pulse import BEATS_PER_TIMEOUT
 
@@ -78,6 +79,8 @@ class CoreConfig(CoreTerms):
     """How long a child may take over SIGTERM before it is killed."""
     tensor_ipc: bool = False
     """Hand large tensors to cores that are children through shared memory."""
+    curve: CurveFiles | None = None
+    """What cores of other machines are asked for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,6 +88,8 @@ class CoreConfig(CoreTerms):
             raise ValueError("a core needs a command or a handshake_address")
         if self.handshake_address:
             _check_handshake_address(self.handshake_address)
+        if self.curve is not None and self.tcp_host is None:
+            raise ValueError(f"curve_key is for a handshake_address at tcp://, got {self.handshake_address!r}")
 
     def socket_addresses(self, folder: Path) -> tuple[str, str]:
         """Where to bind the sockets of requests and outputs: in ``folder``, or on the host of the handshake."""

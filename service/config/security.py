@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.wire.curve import CurveServer, read_pair
+
 
 @dataclass(frozen=True)
 class TlsConfig:
@@ -12,6 +14,25 @@ class TlsConfig:
     key: Path
     client_ca: Path | None = None
     """The authorities of clients: whoever has no certificate of theirs is not let in. None: nobody is asked for one."""
+
+
+@dataclass(frozen=True)
+class CurveFiles:
+    """What protects the wire to cores of other machines. See ``core.wire.curve``."""
+
+    key: Path
+    """The gateway's pair."""
+    core_keys: Path
+    """Public keys of the cores that are let in: a folder of them, or one file."""
+
+    def server(self) -> CurveServer:
+        """Raises CurveError."""
+        return CurveServer(read_pair(self.key), self.core_keys)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """For the coordinator."""
+        return "--curve-key", str(self.key), "--curve-core-keys", str(self.core_keys)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from core.wire.messages import EngineReadyResponse, LoRARequest
+from service.config import CurveFiles
 from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.gate import Backend
@@ -40,8 +41,9 @@ async def work(channel_end: socket.socket) -> int:
 class ElsewhereCores:
     """The cores that the primary sees to."""
 
-    def __init__(self, engines: Engines) -> None:
+    def __init__(self, engines: Engines, curve: CurveFiles | None) -> None:
         self.engines = engines
+        self._curve = curve
         self.opening: asyncio.Future[Opening] = asyncio.get_running_loop().create_future()
         """Resolved when the primary says that they are ready."""
         self.waves: WaveClient | None = None
@@ -50,7 +52,8 @@ class ElsewhereCores:
         """When the primary has said so, and each has introduced itself."""
         opening = await self.opening
         if opening.waves_address is not None:
-            self.waves = WaveClient(opening.waves_address)
+            curve = None if self._curve is None else self._curve.server().itself_as_client
+            self.waves = WaveClient(opening.waves_address, curve)
         return await asyncio.shield(self.engines.ready)
 
     def close(self) -> None:
@@ -124,7 +127,7 @@ class Worker:
         engines = front_end.open_engines(input_address, output_address, settings.number)
         if settings.config.kv_events is not None:
             front_end.follow_kv_events(settings.config.kv_events)
-        cores = ElsewhereCores(engines)
+        cores = ElsewhereCores(engines, settings.config.core.curve)
         self._resources.callback(cores.close)
         loading = asyncio.ensure_future(front_end.load(engines, cores))
         self._share = _Share(settings, front_end, engines, cores, loading)

@@ -30,6 +30,8 @@ def test_serve_has_every_option_of_the_engine() -> None:
     """
     of_the_gateway = {
         "headless",
+        "curve-key",
+        "curve-gateway-key",
         "shutdown-timeout",
         "lifeline-fd",
         "wire-version",
