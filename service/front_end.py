@@ -70,11 +70,11 @@ class FrontEnd:
         self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE, KSERVE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
-        self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
         self._loop_lag = LoopLag()
         self.kv_events: KvEventFeed | None = None
         self.exposition = Exposition(self.gate, self.rpcs)
+        self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.exposition.add(partial(overload_families, self.edge, self._loop_lag))
         self._listeners: PublicListeners | None = None
 
@@ -147,6 +147,7 @@ class FrontEnd:
 
             tracing = Tracing(self._config.tracing.endpoint)
             self._resources.push_async_callback(asyncio.to_thread, tracing.close, STOP_GRACE_S)
+            self.exposition.add(tracing.families)
             yield tracing.spans
 
 

@@ -166,7 +166,8 @@ class Generation:
             message = f"the engine failed at request {shown(self.request.request_id)}"
             raise Internal(message, reason="ENGINE_ERROR", cause=str(cause))
         name = self.request.request_id
-        logger.error("request %s: sequence %d failed, others go on: %s", name, child.sequence.index, cause)
+        extra = {"request_id": name}
+        logger.error("request %s: sequence %d failed, others go on: %s", name, child.sequence.index, cause, extra=extra)
         return self._finish(child, finish)
 
     def _finish(self, child: _Child, finish: SequenceFinish) -> Finished:

@@ -16,7 +16,7 @@ _FIELDS = {"pooling_params.dimensions": "dimensions", "lora_request": "lora_name
 def raise_if_refused(request_id: str, cause: object) -> None:
     """Raises InvalidRequest if ``cause``, the stop_reason of a request that ended as ERROR, is a refusal."""
     if isinstance(cause, str) and cause.startswith(REFUSED):
-        logger.warning("request %s: the engine %s", request_id, cause)
+        logger.warning("request %s: the engine %s", request_id, cause, extra={"request_id": request_id})
         raise InvalidRequest([_violation(cause.removeprefix(REFUSED))], reason="REFUSED_BY_ENGINE")
 
 

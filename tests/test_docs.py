@@ -58,7 +58,7 @@ def test_every_call_that_is_shown_is_in_the_proto(document: Path) -> None:
 def test_every_metric_that_is_named_is_exposed() -> None:
     """The names of the operator's table are those that the gateway gives."""
     named = re.findall(r"`(?:vllm|sluicegate):(\w+)`", (ROOT / "docs/observability.md").read_text())
-    exposed = "".join(module.read_text() for module in (ROOT / "service/metrics").glob("*.py"))
+    exposed = "".join(module.read_text() for module in (ROOT / "service").rglob("*.py"))
     assert named
     assert [name for name in named if not re.search(rf"[\":]{name}\"", exposed)] == []
 

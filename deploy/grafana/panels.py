@@ -100,6 +100,12 @@ ROWS = [
                     "sequences": "sum(sluicegate:live_sequences{I})",
                 },
             ),
+            Panel(
+                "Prompt tokens of live sequences",
+                "short",
+                "Against --max-queued-tokens.",
+                {_GATEWAY: "sluicegate:live_prompt_tokens{I}"},
+            ),
         ],
     ),
     Row(
@@ -248,6 +254,12 @@ ROWS = [
                 "percentunit",
                 "Of as many as the process may have.",
                 {_GATEWAY: "process_open_fds{I} / process_max_fds{I}"},
+            ),
+            Panel(
+                "Lag of the event loop",
+                "s",
+                "At worst, of late. From 0.1 s on health checks are slow, too: --gateway-workers.",
+                {_GATEWAY: "sluicegate:event_loop_lag_seconds{I}"},
             ),
             Panel("Ready", "short", "1: calls are taken on.", {_GATEWAY: "sluicegate:serving{I}"}),
         ],

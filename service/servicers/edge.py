@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
+from google.rpc.error_details_pb2 import RequestInfo
+from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from core.wire.sampling_params import Violation
@@ -88,7 +90,7 @@ def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -
             finally:
                 held.release()
             # Not while the error is handled: gRPC keeps what abort raises, and with it every frame that led there.
-            await context.abort_with_status(rpc_status.to_status(to_rpc_status(failure)))  # type: ignore[attr-defined]
+            await context.abort_with_status(rpc_status.to_status(_named(to_rpc_status(failure))))  # type: ignore[attr-defined]
         except grpc.aio.InternalError as error:
             # Nothing can be sent: the client has gone, and its cancellation is on the way.
             raise asyncio.CancelledError from error
@@ -100,6 +102,14 @@ def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -
         "response_serializer": _serializer(handler),
     }
     return handler._replace(**changes)  # type: ignore[attr-defined, no-any-return]
+
+
+def _named(status: Status) -> Status:
+    """With the id of the request, which its client may not know: by that id the log tells more."""
+    call = current_call()
+    if call is not None and call.request_id:
+        status.details.add().Pack(RequestInfo(request_id=call.request_id))
+    return status
 
 
 def _serializer(handler: Handler) -> Callable[[Any], bytes]:
@@ -165,16 +175,17 @@ async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, co
                     await writing.end_if_cut()
 
 
-def as_failure(error: Exception) -> ServiceError:
+def as_failure(error: Exception, request_id: str | None = None) -> ServiceError:
     """What the client is told of ``error``, without the frames that it came from: the request lives in them.
 
-    A fault of ours is logged.
+    A fault of ours is logged, as of ``request_id`` if the current call carries several.
     """
+    extra = {"request_id": request_id} if request_id else None
     if not isinstance(error, ServiceError):
         hidden = Internal()
-        logger.error("error %s", hidden.error_id, exc_info=error)
+        logger.error("error %s", hidden.error_id, exc_info=error, extra=extra)
         return hidden
     if isinstance(error, Internal):
-        logger.error("error %s: %s: %s", error.error_id, error.message, error.cause, exc_info=error)
+        logger.error("error %s: %s: %s", error.error_id, error.message, error.cause, exc_info=error, extra=extra)
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

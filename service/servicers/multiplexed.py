@@ -221,5 +221,6 @@ class _LiveRequest:
 
 
 def _encoded_error(request_id: str, error: Exception) -> bytes:
-    failure = pb.RequestError(request_id=request_id, status=to_rpc_status(as_failure(error))).SerializeToString()
+    status = to_rpc_status(as_failure(error, request_id))
+    failure = pb.RequestError(request_id=request_id, status=status).SerializeToString()
     return _ERRORS + varint(len(failure)) + failure

@@ -5,10 +5,12 @@ Imported only where spans are wanted: it takes as long as half of the gateway.
 
 import threading
 import time
+from collections.abc import Iterator
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
 from service.tracing.call_spans import CallSpans
 from service.tracing.exporter import CollectorExporter
@@ -27,6 +29,14 @@ class Tracing:
         provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         provider.add_span_processor(self._processor)
         self.spans = CallSpans(provider.get_tracer(__name__))
+
+    def families(self) -> Iterator[Metric]:
+        """Those sent, and those that nobody took."""
+        counts = {"exported": self._exporter.num_exported, "dropped": self._exporter.num_dropped}
+        family = CounterMetricFamily("sluicegate:spans", "Spans made, by what became of them.", labels=["result"])
+        for result, count in counts.items():
+            family.add_metric([result], count)
+        yield family
 
     def close(self, timeout_s: float) -> None:
         """Blocks for ``timeout_s`` at most, or little more."""

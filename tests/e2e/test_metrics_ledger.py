@@ -1,4 +1,7 @@
-"""Every number of /metrics against a ledger of its own: what clients saw, and what passed between gateway and core."""
+"""Every number of /metrics against a ledger of its own: what clients saw, and what passed between gateway and core.
+
+And every span against the same ledger.
+"""
 
 import asyncio
 import random
@@ -12,6 +15,7 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from sluicegate.v1 import control_service_pb2
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -22,6 +26,7 @@ from tests.service.byte_model import EOS_TOKEN_ID, VOCAB_SIZE, write_byte_model
 from tests.service.gateway_process import PythonProcess
 from tests.service.metrics.scrape import Scrape, scrape_async
 from tests.service.tapped_core import Cut, Passed, TappedCore
+from tests.service.tracing.collector import Collector, attributes_of
 
 NUM_REQUESTS = 110
 NUM_AT_ONCE = 24
@@ -50,6 +55,7 @@ class Server(NamedTuple):
     metrics_address: str
     core: TappedCore
     ledger: Ledger
+    collector: Collector
 
 
 @asynccontextmanager
@@ -64,13 +70,18 @@ async def serving(folder: Path, sockets: Path) -> AsyncIterator[Server]:
     for kind in ("grpc", "admin", "metrics"):
         arguments += [f"--{kind}-address", "127.0.0.1:0"]
     async with (
-        PythonProcess(folder / "tmp", "service", *arguments) as gateway,
+        Collector() as collector,
+        PythonProcess(
+            *(folder / "tmp", "service", *arguments, "--otlp-traces-endpoint", collector.url),
+            environment={"OTEL_BSP_SCHEDULE_DELAY": "100"},
+        ) as gateway,
         TappedCore(handshake, sockets, f"{folder}/model", *SMALL_CORE) as core,
         grpc.aio.insecure_channel(await gateway.until_ready()) as public,
         grpc.aio.insecure_channel(await gateway.admin_address()) as admin,
     ):
         metrics_address = (await gateway.until_logged(r"metrics on http://(\S+)/metrics")).group(1)
-        yield Server(InferenceServiceStub(public), ControlServiceStub(admin), metrics_address, core, Ledger())
+        stubs = InferenceServiceStub(public), ControlServiceStub(admin)
+        yield Server(*stubs, metrics_address, core, Ledger(), collector)
 
 
 class Caller:
@@ -278,12 +289,28 @@ def counters(core: TappedCore) -> dict[str, float]:
     }
 
 
+def parts_of(core: TappedCore) -> list[tuple[str, str, float]]:
+    """Name, sequence, and seconds of what each sequence did, as far as it came."""
+    found = []
+    for core_id, passed in core.passed.items():
+        if not passed.token_times:
+            continue
+        assert passed.queued_at is not None
+        assert passed.scheduled_at is not None
+        found.append(("queue", core_id, passed.scheduled_at - passed.queued_at))
+        found.append(("prefill", core_id, passed.token_times[0] - passed.scheduled_at))
+        if len(passed.token_ids) > 1:
+            found.append(("decode", core_id, passed.token_times[-1] - passed.token_times[0]))
+    return found
+
+
 class Outcome(NamedTuple):
     """Of all requests, once nothing ran any more."""
 
     answer: Scrape
     core: TappedCore
     ledger: Ledger
+    spans: list[Span]
 
     def shown(self, name: str, **labels: str) -> float:
         """The value of ``vllm:NAME``."""
@@ -295,7 +322,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     async def run(sockets: Path) -> Outcome:
         async with serving(tmp_path_factory.mktemp("ledger"), sockets) as server:
             await make_all_requests(server)
-            return Outcome(await until_idle(server), server.core, server.ledger)
+            answer = await until_idle(server)
+            await server.collector.spans(sum(server.ledger.codes.values()) + len(parts_of(server.core)))
+            return Outcome(answer, server.core, server.ledger, server.collector.received)
 
     with TemporaryDirectory(prefix="sg") as folder:
         return asyncio.run(run(Path(folder)))
@@ -372,3 +401,24 @@ def test_nothing_is_left(outcome: Outcome) -> None:
     assert num_streams(outcome.answer) == 0
     for reason in ("capacity", "deferred"):
         assert outcome.shown("num_requests_waiting_by_reason", reason=reason) == 0
+
+
+def test_spans(outcome: Outcome) -> None:
+    """Each call has a span, with its status; each sequence has its parts under it, as long as the core says."""
+    calls = [span for span in outcome.spans if span.kind == Span.SPAN_KIND_SERVER]
+    said = {span.span_id: attributes_of(span.attributes) for span in calls}
+    codes = Counter((f"/{span['rpc.method']}", span["rpc.response.status_code"]) for span in said.values())
+    assert folded(codes) == folded(outcome.ledger.codes)
+    parts = {
+        (span.name, attributes_of(span.attributes)["sluicegate.sequence.id"]): span
+        for span in outcome.spans
+        if span.kind != Span.SPAN_KIND_SERVER
+    }
+    for name, core_id, seconds in parts_of(outcome.core):
+        span = parts.pop((name, core_id))
+        assert (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9 == pytest.approx(seconds, abs=1e-5)
+        call = said[span.parent_span_id]
+        assert call["gen_ai.request.id"] == outcome.core.passed[core_id].request.external_req_id
+    assert parts == {}
+    num_tokens = sum(len(passed.token_ids) for passed in outcome.core.passed.values())
+    assert sum(span.get("gen_ai.usage.output_tokens", 0) for span in said.values()) == num_tokens

@@ -7,8 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import RequestInfo
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_status import rpc_status
 
 from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
 from service.logs import CallFilter
@@ -99,6 +101,29 @@ async def test_lines_in_between(inference: InferenceServiceStub, core: FakeCore,
         vars(line) for line in lines.records if line.levelname == "ERROR" and line.name == "service.servicers.edge"
     ]
     assert sorted(line["request_id"] for line in errors) == ["r3", "r4"]
+
+
+async def test_errors_name_the_request(inference: InferenceServiceStub, core: FakeCore, lines: Lines) -> None:
+    """A client that let the server choose the id learns it from the error, too, and the log has it."""
+    answer = inference.Generate(pb.GenerateRequest(text="hi"))
+    core.emit(EngineCoreOutput((await core.receive_add()).request_id, [100_000]))
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await answer
+    told = RequestInfo()
+    status = rpc_status.from_call(raised.value)
+    assert [detail.Unpack(told) for detail in status.details].count(True) == 1
+    assert told.request_id == (await lines.next_access())["request_id"]
+
+
+async def test_errors_of_a_stream_of_requests(inference: InferenceServiceStub, core: FakeCore, lines: Lines) -> None:
+    """Of several requests that one stream carries, a line is about the one that failed."""
+    stream = inference.GenerateMultiplexed()
+    await stream.write(pb.MultiplexedRequest(generate={"request_id": "r7", "text": "hi"}))
+    core.emit(EngineCoreOutput((await core.receive_add()).request_id, [100_000]))
+    await stream.done_writing()
+    assert [error.request_id async for response in stream for error in response.errors] == ["r7"]
+    errors = [vars(line)["request_id"] for line in lines.records if line.name == "service.servicers.edge"]
+    assert errors == ["r7"]
 
 
 async def test_a_stream_of_requests(inference: InferenceServiceStub, core: FakeCore, lines: Lines) -> None:

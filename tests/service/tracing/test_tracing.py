@@ -29,6 +29,7 @@ from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 from tests.service.gateway_process import PythonProcess
+from tests.service.metrics.scrape import scrape_async
 from tests.service.tracing.collector import Collector, attributes_of
 
 GENERATE = "sluicegate.v1.InferenceService/Generate"
@@ -46,7 +47,8 @@ async def gateway_config(
     gateway_config: GatewayConfig, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> GatewayConfig:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    return dataclasses.replace(gateway_config, tracing=TracingConfig(collector.url))
+    listen = dataclasses.replace(gateway_config.listen, metrics_address="127.0.0.1:0")
+    return dataclasses.replace(gateway_config, listen=listen, tracing=TracingConfig(collector.url))
 
 
 def parent(sampled: bool = True) -> tuple[tuple[str, str], ...]:
@@ -191,6 +193,17 @@ async def test_health_checks(
     await HealthStub(channel).Check(health_pb2.HealthCheckRequest())
     await generate(inference, core, time.monotonic())
     assert {*await collector.spans(4)} == {GENERATE, "queue", "prefill", "decode"}
+
+
+async def test_spans_are_counted(
+    gateway: GatewayServer, inference: InferenceServiceStub, core: FakeCore, collector: Collector
+) -> None:
+    """Those that a collector took."""
+    await generate(inference, core, time.monotonic())
+    await collector.spans(4)
+    async with asyncio.timeout(60):
+        while (await scrape_async(gateway.metrics_address)).value("sluicegate:spans_total", result="exported") < 4:
+            pass
 
 
 async def test_no_collector(
