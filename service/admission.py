@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.budget import Budget, bounded_delay
+from service.budget import Budget, Elsewhere, bounded_delay, nowhere
 from service.errors import QueueFull, ResourceExhausted
 from service.prompt_embeds import MAX_EMBEDS_BYTES
 
@@ -27,6 +27,10 @@ class AdmissionLimits:
     max_cached_tokens: int
     max_prompt_tokens: int
     max_embeds_bytes: int = MAX_EMBEDS_BYTES
+
+
+NUM_BUDGETS = 3
+"""Things that are bounded for all live requests together."""
 
 
 class Load(Protocol):
@@ -53,13 +57,21 @@ class Load(Protocol):
 class Admission:
     """Counts what is live, between ``admit`` and ``release``. Owned by the event loop."""
 
-    def __init__(self, limits: AdmissionLimits, num_waiting: Callable[[], int] = lambda: 0) -> None:
-        """``num_waiting``: sequences at the cores that do not run yet."""
+    def __init__(
+        self,
+        limits: AdmissionLimits,
+        num_waiting: Callable[[], int] = lambda: 0,
+        elsewhere: Callable[[int], Elsewhere] = nowhere,
+    ) -> None:
+        """``num_waiting``: sequences at the cores that do not run yet.
+
+        ``elsewhere``: what other processes hold that the limits are for too, of each of ``NUM_BUDGETS`` things.
+        """
         self._num_waiting = num_waiting
         self._max_cached_tokens = limits.max_cached_tokens
-        self._sequences = Budget(limits.max_sequences)
-        self._prompt_tokens = Budget(limits.max_prompt_tokens)
-        self._embeds_bytes = Budget(limits.max_embeds_bytes)
+        self._sequences = Budget(limits.max_sequences, elsewhere=elsewhere(0))
+        self._prompt_tokens = Budget(limits.max_prompt_tokens, elsewhere=elsewhere(1))
+        self._embeds_bytes = Budget(limits.max_embeds_bytes, elsewhere=elsewhere(2))
 
     def __repr__(self) -> str:
         return f"Admission({self.num_sequences} sequences, {self.num_prompt_tokens} prompt tokens)"
@@ -78,7 +90,7 @@ class Admission:
         """Raises QueueFull unless so many more may be live."""
         budget = self._sequences
         if not budget.has_room(num_sequences):
-            bound = f"{budget.held} of at most {budget.limit} sequences are live"
+            bound = f"{budget.held_by_all} of at most {budget.limit} sequences are live"
             raise QueueFull(
                 f"{bound}, the request asks for {num_sequences}", retry_after_s=budget.refuse(num_sequences)
             )
@@ -130,7 +142,7 @@ class Admission:
         if num_tokens > budget.limit:
             raise ResourceExhausted(f"{bound}, those of the request alone have {num_tokens}", reason="TOO_MANY_TOKENS")
         if not budget.has_room(num_tokens):
-            text = f"{bound} and have {budget.held}, those of the request have {num_tokens}"
+            text = f"{bound} and have {budget.held_by_all}, those of the request have {num_tokens}"
             raise QueueFull(text, retry_after_s=budget.refuse(num_tokens))
 
     def _check_embeds(self, num_bytes: int) -> None:
@@ -139,7 +151,7 @@ class Admission:
         if num_bytes > budget.limit:
             raise ResourceExhausted(f"{bound}, the request alone has {num_bytes}", reason="TOO_MANY_EMBEDS")
         if not budget.has_room(num_bytes):
-            text = f"{bound} and hold {budget.held}, the request has {num_bytes}"
+            text = f"{bound} and hold {budget.held_by_all}, the request has {num_bytes}"
             raise QueueFull(text, retry_after_s=budget.refuse(num_bytes))
 
 

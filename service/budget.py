@@ -4,12 +4,38 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 _DRAIN_WINDOW_S = 30
 _CROWD_WINDOW_S = 10
 _WHEN_NOTHING_ENDS_S = 5.0
 """Nothing is known then."""
 _RETRY_BOUNDS_S = (0.1, 60.0)
+
+
+class Elsewhere(Protocol):
+    """What other processes hold, which have the same limit together with this one."""
+
+    @property
+    def held(self) -> int:
+        """By all of them."""
+
+    def tell(self, count: int) -> None:
+        """This process holds so much."""
+
+
+class Nowhere:
+    """There is no other process."""
+
+    held = 0
+
+    def tell(self, count: int) -> None:
+        """Nobody asks."""
+
+
+def nowhere(_index: int) -> Elsewhere:
+    """For each of several things."""
+    return Nowhere()
 
 
 class Budget:
@@ -20,8 +46,10 @@ class Budget:
         limit: int,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        elsewhere: Elsewhere = Nowhere(),  # noqa: B008  it holds nothing
     ) -> None:
         self.limit = limit
+        self._elsewhere = elsewhere
         self.held = 0
         self._clock, self._chance = clock, chance
         self._busy_since = clock()
@@ -29,11 +57,16 @@ class Budget:
         self._refused = RecentSum(_CROWD_WINDOW_S, clock)
 
     def __repr__(self) -> str:
-        return f"Budget({self.held} of {self.limit})"
+        return f"Budget({self.held_by_all} of {self.limit})"
+
+    @property
+    def held_by_all(self) -> int:
+        """Here and elsewhere."""
+        return self.held + self._elsewhere.held
 
     def has_room(self, amount: int) -> bool:
         """Nothing always fits."""
-        return amount == 0 or self.held + amount <= self.limit
+        return amount == 0 or self.held_by_all + amount <= self.limit
 
     def take(self, amount: int) -> None:
         """Hold so much more. Not checked: ask ``has_room`` first."""
@@ -41,10 +74,12 @@ class Budget:
             self._busy_since = self._clock()
             self._given_back.clear()
         self.held += amount
+        self._elsewhere.tell(self.held)
 
     def give_back(self, amount: int) -> None:
         """Hold so much less."""
         self.held -= amount
+        self._elsewhere.tell(self.held)
         if amount:
             self._given_back.add(amount)
 
@@ -55,9 +90,13 @@ class Budget:
 
     @property
     def drain_per_s(self) -> float:
-        """What was given back per second of late, idle time not counted; 0 if nothing was."""
+        """What was given back per second of late, idle time not counted; 0 if nothing was.
+
+        What is held elsewhere is taken to drain as what is held here.
+        """
         busy_s = self._clock() - self._busy_since
-        return self._given_back.total() / min(max(busy_s, 1.0), _DRAIN_WINDOW_S)
+        rate = self._given_back.total() / min(max(busy_s, 1.0), _DRAIN_WINDOW_S)
+        return rate * self.held_by_all / self.held if self.held else rate
 
     def refuse(self, amount: int) -> float:
         """``amount`` is turned away: in how many seconds it should come again.
@@ -69,7 +108,7 @@ class Budget:
         rate = self.drain_per_s
         if not rate:
             return _WHEN_NOTHING_ENDS_S * (1 + self._chance())
-        excess = max(self.held + amount - self.limit, 0)
+        excess = max(self.held_by_all + amount - self.limit, 0)
         delay_s = (excess + self._chance() * self._refused.total()) / rate
         return bounded_delay(delay_s, self._chance)
 

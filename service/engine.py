@@ -113,7 +113,7 @@ class Engine:
         if self.response is not None and not _can_stand_in(response, self.response):
             raise WireError(f"{response} can less than what it stands in for: {self.response}")
 
-    def introduce(self, response: EngineReadyResponse, connection: int) -> None:
+    def introduce(self, response: EngineReadyResponse, connection: int | None) -> None:
         """The core is ready, maybe in the place of another."""
         self.response, self.connection = response, connection
         self.lost_because = self.farewell = self.refusal = None

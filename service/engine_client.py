@@ -61,6 +61,8 @@ class EngineClient:
         self.requests = RequestMetrics()
         self.num_coalesced_outputs = 0
         """Outputs that were merged with one that its caller had not taken yet."""
+        self.ends_strangers = False
+        """Whether requests that nobody here knows are aborted: those of a process whose place this one has taken."""
         self.num_resumed_requests = 0
         """Requests that have gone on in another core than the one that began them."""
         self.num_unresumable_requests = 0
@@ -190,6 +192,7 @@ class EngineClient:
             self._fail_broken(request_id)
         for output in outputs.outputs:
             if (live := self._at_cores.get(output.request_id)) is None:
+                self._take_of_stranger(output, outputs.engine_index)
                 continue
             if live.is_resumed and self._take_of_resumed(live, output):
                 continue
@@ -200,6 +203,10 @@ class EngineClient:
         self.requests.record(outputs)
         if self._has_trial:
             self._place_waiting()
+
+    def _take_of_stranger(self, output: EngineCoreOutput, rank: int) -> None:
+        if self.ends_strangers and not output.finished:
+            self._send_abort_of(rank, [output.request_id])
 
     def engine_is_gone(self, engine: Engine, error: Unavailable) -> None:
         """End everything that waits for ``engine``, unless another goes on with it."""
@@ -382,7 +389,9 @@ class EngineClient:
 
     def _send_abort(self, rank: int, requests: Iterable[LiveRequest]) -> None:
         """A core that is gone has nothing to abort."""
-        core_ids = [live.core_id for live in requests if live.core_id in self._at_cores]
+        self._send_abort_of(rank, [live.core_id for live in requests if live.core_id in self._at_cores])
+
+    def _send_abort_of(self, rank: int, core_ids: list[str]) -> None:
         if core_ids:
             with contextlib.suppress(Unavailable):
                 self.engines.send(self.engines.all[rank], RequestType.ABORT, core_ids)

@@ -154,17 +154,30 @@ class Engines:
         except NotConnectedError as error:
             raise why_unavailable([engine]) from error
 
+    def meet(self, rank: int, response: EngineReadyResponse) -> None:
+        """A core that was ready before there was this front end: it does not introduce itself, it is there already."""
+        engine = self.all[rank]
+        if engine.response is None:
+            self._agree_on_version(version_of_core(response))
+            engine.introduce(response, None)
+            self._note_ready()
+
     def beat(self) -> None:
         """Ask the cores that were not heard for a beat, and notice those that do not answer. See ``Pulse``."""
         for engine in self.alive:
             was_silent = engine.pulse.is_silent
             if engine.pulse.beat():
-                self._ask(engine)
+                self.ask(engine)
             if engine.pulse.is_silent and not was_silent:
                 self._note_silence(engine)
             if engine.pulse.num_missed >= self.num_beats_to_be_stuck:
                 self.lose_core(engine.rank, "it is stuck: it has not answered for too long")
         self._tell_service()
+
+    def ask(self, engine: Engine) -> None:
+        """A question that every core answers: then it is heard."""
+        with suppress(Unavailable):
+            self.send(engine, RequestType.UTILITY, UtilityCall(self.client_index, 0, _QUESTION, []))
 
     def expect_successor(self, rank: int) -> None:
         """A core of ``rank`` has said HELLO: once it is ready, it takes the place of the one before it."""
@@ -244,7 +257,12 @@ class Engines:
         engine.introduce(response, connection)
         if is_successor:
             self._install(engine)
-        elif len(self.alive) == len(self.all):
+        else:
+            self._note_ready()
+
+    def _note_ready(self) -> None:
+        """If all are."""
+        if len(self.alive) == len(self.all):
             self.ready.set_result(combined([engine.response for engine in self.all if engine.response is not None]))
 
     def _send_away(self, engine: Engine, reason: str) -> None:
@@ -323,15 +341,11 @@ class Engines:
         self._bury(self._deaths.came([engine.rank for engine in self.alive]))
         if self._deaths:
             for engine in self.alive:
-                self._ask(engine)
+                self.ask(engine)
 
     def _bury(self, ranks: Iterable[int]) -> None:
         for rank in ranks:
             self.lose_core(rank, "it reported a fatal error")
-
-    def _ask(self, engine: Engine) -> None:
-        with suppress(Unavailable):
-            self.send(engine, RequestType.UTILITY, UtilityCall(self.client_index, 0, _QUESTION, []))
 
     def _note_silence(self, engine: Engine) -> None:
         logger.error("the engine core of rank %d does not answer", engine.rank)

@@ -6,7 +6,7 @@ To the cores it is a front end: a pair of sockets of its own, and a ``client_ind
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from core.wire.messages import EngineReadyResponse
 from service.adapters import Adapters
 from service.admission import Admission, AdmissionLimits
+from service.budget import Elsewhere, nowhere
 from service.calls.access_log import AccessLog
 from service.calls.interceptor import CallInterceptor, CallObserver
 from service.config import GatewayConfig, KvEventsConfig
@@ -76,6 +77,8 @@ class FrontEnd:
         self.exposition = Exposition(self.gate, self.rpcs)
         self.calls = CallInterceptor([self.rpcs, AccessLog(), *self._spans()], ROUTER_PROBES)
         self.exposition.add(partial(overload_families, self.edge, self._loop_lag))
+        self.elsewhere: Callable[[int], Elsewhere] = nowhere
+        """What other front ends hold of what the limits are for."""
         self._listeners: PublicListeners | None = None
 
     @property
@@ -138,7 +141,7 @@ class FrontEnd:
         adapters = Adapters(client, model.name)
         self.calls.model_name = model.name
         named = replace(model, adapters=adapters.by_name)
-        admission = Admission(limits, lambda: engines.num_waiting)
+        admission = Admission(limits, lambda: engines.num_waiting, self.elsewhere)
         return Backend(named, client, engine_info, Generator(client, model.tokenizer, admission), adapters)
 
     def _spans(self) -> Iterator[CallObserver]:

@@ -25,7 +25,7 @@ from service.core_process import CoreLoadError
 from service.engine_sockets import EngineAddressError
 from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
-from service.gate import Closed
+from service.gate import Backend, Closed
 from service.generator import Generator
 from service.kv_events.event_sockets import EventAddressError
 from service.listener import ListenError, PortUse
@@ -141,6 +141,7 @@ class GatewayServer:
         team = self._team = Team(self._config, folder, engines)
         self._gate.on_asleep = team.tell_asleep
         self._front_end.exposition.ask_others = team.metrics
+        self._front_end.elsewhere = team.elsewhere
         supervisor = self._supervisor = Supervisor(core, engines, folder, team)
         self._resources.push_async_callback(supervisor.stop)
         self._resources.push_async_callback(team.stop)
@@ -148,7 +149,7 @@ class GatewayServer:
         await team.start(self._front_end.listeners.bound)
         backend = await self._front_end.load(engines, supervisor)
         await backend.adapters.load_all(self._config.lora_modules)
-        await team.open(Opening([*backend.model.adapters.values()], waves_address=supervisor.waves_address))
+        await team.open(lambda: self._opening(backend, supervisor))
         self._gate.open(backend)
         seconds = time.monotonic() - start_time
         logger.info("ready grpc=%s model=%s seconds=%.1f", ",".join(self.grpc_addresses), backend.model.name, seconds)
@@ -198,6 +199,10 @@ class GatewayServer:
         placed = config.placed_in(folder)
         self._front_end.follow_kv_events(placed)
         return core.with_flags(*placed.core_flags) if config.is_private else core
+
+    def _opening(self, backend: Backend, supervisor: Supervisor) -> Opening:
+        """How things stand for a worker that begins to serve now."""
+        return Opening([*backend.model.adapters.values()], self._gate.is_asleep, supervisor.waves_address)
 
     async def _listen(self, team: Team) -> None:
         guards = Guards(self._config.security)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -22,7 +23,8 @@ class UtilityCalls:
     """Each has an id, by which its answer is known. Owned by the event loop."""
 
     def __init__(self) -> None:
-        self._ids = itertools.count(1)
+        # An answer to a process that is gone may come to the one that has taken its place.
+        self._ids = itertools.count(secrets.randbits(31) << 31)
         self._waiting: dict[int, _Call] = {}
 
     def __len__(self) -> int:

@@ -50,6 +50,11 @@ def decoded(document: bytes) -> list[Metric]:
     return [_metric_of(family) for family in msgspec.msgpack.decode(document, type=list[Family])]
 
 
+def counted(documents: Sequence[bytes]) -> bytes:
+    """What processes that are gone had counted, all together: it is not to be lost, but they hold nothing any more."""
+    return encoded(metric for metric in joined([*map(decoded, documents)]) if metric.type != "gauge")
+
+
 def joined(processes: Sequence[_Families]) -> list[Metric]:
     """The families of all ``processes``, those of the first in its order."""
     by_name: defaultdict[str, list[Metric]] = defaultdict(list)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from core.wire.messages import LoRARequest
+from core.wire.messages import EngineReadyResponse, LoRARequest
 from service.workers.channel import Method
 from service.workers.core_loads import CoreLoad
 
@@ -14,6 +14,8 @@ class Opening(msgspec.Struct, frozen=True):
     is_asleep: bool = False
     waves_address: str | None = None
     """Where the coordinator tells of waves, of cores that step in lockstep."""
+    cores: list[EngineReadyResponse] = []
+    """What they have said of themselves, if they were ready before the worker came: they do not say it again."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -14,12 +14,13 @@ class WorkerError(Exception):
 class WorkerProcess(ChildProcess):
     """``channel`` leads to it."""
 
-    def __init__(self, command: Sequence[str], number: int) -> None:
+    def __init__(self, command: Sequence[str], number: int, counts_fd: int) -> None:
         """Start ``command``, with the flags that lead it to this process. Raises WorkerError if it cannot start."""
         self._ours, theirs = socket.socketpair()
-        flags = "--number", str(number), "--channel-fd", str(theirs.fileno())
+        fds = theirs.fileno(), counts_fd
+        flags = "--number", str(number), "--channel-fd", str(fds[0]), "--counts-fd", str(fds[1])
         try:
-            super().__init__(f"gateway worker {number}", [*command, *flags], [theirs.fileno()])
+            super().__init__(f"gateway worker {number}", [*command, *flags], fds)
         except OSError as error:
             self._ours.close()
             raise WorkerError(f"cannot start a gateway worker {command[0]}: {error}") from error

@@ -1,26 +1,36 @@
-"""The workers as the primary sees them: it brings them up, speaks for all of them, and does not outlive one.
+"""The workers as the primary sees them: it brings them up, speaks for all of them, and replaces those that end.
 
 A gateway of one process has a team of nobody: every question has the answer 0.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from core.wire.messages import EngineAddresses, LoRARequest
+from service.admission import NUM_BUDGETS
+from service.budget import Elsewhere, Nowhere
 from service.config import CoreConfig, GatewayConfig, ListenConfig
 from service.engines import Engines
+from service.metrics.families_of_processes import counted
 from service.reserved_ports import ReservedPorts
+from service.restart_budget import WINDOW_S, RestartBudget
 from service.to_the_end import ToTheEnd
 from service.workers import methods
-from service.workers.channel import CallError, Channel, ChannelClosedError, Method
+from service.workers.channel import ChannelClosedError, Method
 from service.workers.core_loads import adopt, loads_of
-from service.workers.methods import Report
-from service.workers.process import WorkerError, WorkerProcess
+from service.workers.member import Member
+from service.workers.methods import Opening, Report
+from service.workers.process import WorkerError
 from service.workers.settings import WorkerSettings
+from service.workers.shared_counts import SharedCounts, new_memory
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +38,15 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 _EXCHANGE_INTERVAL_S = 0.1
 """As vLLM's front ends are told of each other's load."""
+_LOOK_AT_CORES_S = 0.1
+_MAX_RESTARTS = 20
+"""Of each worker, within the window of ``RestartBudget``."""
 _STOP_GRACE_S = 5.0
 """More than a worker gives its last answers."""
 
 
 class Team:
-    """``lost`` resolves with the reason when a worker is gone without being told to."""
+    """``lost`` resolves with the reason when a worker's place cannot be filled any more."""
 
     def __init__(self, config: GatewayConfig, folder: Path, engines: Engines) -> None:
         """``folder`` is private to this gateway. Raises WorkerError if there are no ports to be had.
@@ -46,14 +59,33 @@ class Team:
         self._ports: ReservedPorts | None = None
         self.addresses = self._choose_addresses(config.core, folder, config.workers.num_workers - 1)
         """Where each worker's sockets for the cores will be: the cores may be told before there is a worker."""
+        self._counts_fd = new_memory(config.workers.num_workers, NUM_BUDGETS)
+        self._counts = SharedCounts(self._counts_fd, config.workers.num_workers, NUM_BUDGETS)
+        places = enumerate(self.addresses, 1)
+        command = config.workers.command
+        self._members = [Member(number, place, command, self._counts_fd) for number, place in places]
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._processes: list[WorkerProcess] = []
-        self._channels: list[Channel] = []
+        self.num_restarts = 0
+        """Workers that took the place of another."""
+        self._is_ending = False
+        self._told_last: dict[int, bytes] = {}
+        """The metrics of each worker, as of the last time that somebody asked."""
+        self._told_by_others: list[bytes] = []
+        """Those of workers that are gone: what was counted is not uncounted."""
         self._watches: list[asyncio.Task[None]] = []
         self._work = ToTheEnd()
 
     def __repr__(self) -> str:
-        return f"Team({len(self._processes)} workers)"
+        return f"Team({self._members})"
+
+    def elsewhere(self, index: int) -> Elsewhere:
+        """What the workers hold of a thing that is bounded for all processes together."""
+        return self._counts.column(index) if self._members else Nowhere()
+
+    @property
+    def num_serving(self) -> int:
+        """Workers that serve."""
+        return sum(member.is_serving for member in self._members)
 
     async def start(self, listen: ListenConfig) -> None:
         """Start the processes, for the ports of ``listen``; each reads the model's files and waits for the cores.
@@ -62,25 +94,21 @@ class Team:
         """
         events = self._config.kv_events
         config = replace(self._config, kv_events=events and events.placed_in(self._folder))
-        for number, addresses in enumerate(self.addresses, 1):
-            process = WorkerProcess(self._config.workers.command, number)
-            logger.info("gateway worker %d started, pid %d", number, process.pid)
-            self._processes.append(process)
-            channel = await process.open_channel()
-            self._channels.append(channel)
-            self._watches.append(asyncio.ensure_future(self._watch(process)))
-            settings = WorkerSettings.of(number, config, listen, addresses)
-            await self._told(process, channel, methods.PREPARE, settings.to_json())
+        for member in self._members:
+            settings = WorkerSettings.of(member.number, config, listen, member.addresses)
+            member.settings = settings.to_json()
+            await member.start()
 
-    async def open(self, opening: methods.Opening) -> None:
-        """Return when every worker serves. Raises WorkerError."""
-        pairs = zip(self._processes, self._channels, strict=True)
-        await asyncio.gather(*(self._told(process, channel, methods.OPEN, opening) for process, channel in pairs))
-        if self._processes:
-            self._watches.append(asyncio.ensure_future(self._exchange_core_loads()))
+    async def open(self, opening: Callable[[], Opening]) -> None:
+        """Return when every worker serves; ``opening``: how things stand, now and at any time. Raises WorkerError."""
+        await asyncio.gather(*(member.open(opening()) for member in self._members))
+        keepers = [self._keep(member, opening) for member in self._members]
+        watches = [*keepers, self._exchange_core_loads()] if self._members else []
+        self._watches += map(asyncio.ensure_future, watches)
 
     async def drain(self, timeout_s: float) -> int:
-        """As ``Gate.drain``, of all workers."""
+        """As ``Gate.drain``, of all workers. One that is gone is not replaced any more."""
+        self._is_ending = True
         return sum(await self._ask(methods.DRAIN, timeout_s))
 
     async def abort(self, request_ids: Sequence[str]) -> int:
@@ -105,7 +133,11 @@ class Team:
 
     async def metrics(self) -> list[bytes]:
         """What each worker has counted, as ``Exposition.encoded``; what it knows of the cores is known here."""
-        return self._take_in(await self._ask(methods.REPORT_METRICS, None))
+        for member in self._members:
+            with suppress(ChannelClosedError):
+                report = await member.call(methods.REPORT_METRICS, None)
+                self._told_last[member.number] = self._take_in([report])[0]
+        return [*self._told_last.values(), *self._told_by_others]
 
     async def lose_core(self, rank: int, reason: str) -> None:
         """As ``Engines.lose_core``, of all workers that have not noticed."""
@@ -121,10 +153,11 @@ class Team:
 
     async def stop(self) -> None:
         """Let the last answers leave, then end and reap the processes."""
+        self._is_ending = True
         for watch in self._watches:
             watch.cancel()
-        await asyncio.gather(*(channel.close() for channel in self._channels))
-        await asyncio.gather(*(process.let_go(_STOP_GRACE_S) for process in self._processes))
+        await asyncio.gather(*(member.stop(_STOP_GRACE_S) for member in self._members))
+        os.close(self._counts_fd)
         if self._ports is not None:
             self._ports.close()
 
@@ -142,26 +175,54 @@ class Team:
 
     async def _ask(self, method: Method[_A, _R], argument: _A) -> list[_R]:
         """What those answer that are there: what another had is gone with it. Raises CallError."""
-        calls = (channel.call(method, argument) for channel in self._channels)
+        calls = (member.call(method, argument) for member in self._members)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, ChannelClosedError):
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    async def _told(self, process: WorkerProcess, channel: Channel, method: Method[_A, None], argument: _A) -> None:
-        """Raises WorkerError, with how the process has ended if it has."""
-        try:
-            await channel.call(method, argument)
-        except CallError as error:
-            raise WorkerError(f"{process.name} failed to {method.name}: {error}") from error
-        except ChannelClosedError:
-            raise WorkerError(f"{process.name} ended with {await process.exited()}") from None
+    async def _keep(self, member: Member, opening: Callable[[], Opening]) -> None:
+        """Fill the place of ``member`` again whenever it gets empty, unless that happens too often."""
+        budget = RestartBudget(_MAX_RESTARTS)
+        while not self._is_ending:
+            why: str | None = await member.ended()
+            was_useful = True
+            self._keep_what_was_counted(member)
+            self._counts.clear(member.number)
+            while why is not None and not self._is_ending:
+                if (delay_s := budget.spend(was_useful=was_useful)) is None:
+                    self._give_up(why)
+                    return
+                logger.error("%s; another is started in %.1f s", why, delay_s)
+                await asyncio.sleep(delay_s)
+                why, was_useful = await self._fill(member, opening), False
 
-    async def _watch(self, process: WorkerProcess) -> None:
-        end = await process.exited()
+    async def _fill(self, member: Member, opening: Callable[[], Opening]) -> str | None:
+        """Why no other worker serves in its place; None: one does."""
+        try:
+            await member.start()
+            await self._until_cores_are_there()
+            cores = [engine.response for engine in self._engines.all if engine.response is not None]
+            await member.open(msgspec.structs.replace(opening(), cores=cores))
+        except WorkerError as error:
+            await member.stop(0)
+            return str(error)
+        self.num_restarts += 1
+        return None
+
+    async def _until_cores_are_there(self) -> None:
+        while not all(engine.is_alive for engine in self._engines.all):  # noqa: ASYNC110  it may be many who tell
+            await asyncio.sleep(_LOOK_AT_CORES_S)
+
+    def _give_up(self, why: str) -> None:
         if not self.lost.done():
-            self.lost.set_result(f"{process.name}, pid {process.pid}, ended with {end}")
+            limit = f"{_MAX_RESTARTS} restarts within {WINDOW_S / 60:g} minutes have not helped"
+            self.lost.set_result(f"{why}; {limit}")
+
+    def _keep_what_was_counted(self, member: Member) -> None:
+        if (told := self._told_last.pop(member.number, None)) is not None:
+            self._told_by_others = [counted([*self._told_by_others, told])]
 
     def _choose_addresses(self, core: CoreConfig, folder: Path, num_workers: int) -> list[EngineAddresses]:
         if (host := core.tcp_host) is None:

@@ -7,7 +7,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from core.wire.messages import EngineReadyResponse, LoRARequest
+from service.admission import NUM_BUDGETS
 from service.config import CurveFiles
+from service.engine_client import EngineClient
 from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.gate import Backend
@@ -21,13 +23,18 @@ from service.workers.channel import Channel, Handlers
 from service.workers.core_loads import CoreLoad, adopt, loads_of
 from service.workers.methods import CoreLoss, Opening, Report
 from service.workers.settings import WorkerSettings
+from service.workers.shared_counts import SharedCounts
 
 logger = logging.getLogger(__name__)
 
+_MEETING_TIMEOUT_S = 30.0
+_MEETING_INTERVAL_S = 0.05
+"""A core connects again within some tenths of a second."""
 
-async def work(channel_end: socket.socket) -> int:
+
+async def work(channel_end: socket.socket, counts_fd: int) -> int:
     """Serve until the primary hangs up, or a signal has this process drained. The exit code."""
-    signals, worker = ShutdownSignals(), Worker()
+    signals, worker = ShutdownSignals(), Worker(counts_fd)
     channel = await Channel.over(channel_end, worker.handlers)
     try:
         if not await done_before(signals.first, channel.closed.wait()):
@@ -51,6 +58,8 @@ class ElsewhereCores:
     async def load(self) -> EngineReadyResponse:
         """When the primary has said so, and each has introduced itself."""
         opening = await self.opening
+        for rank, response in enumerate(opening.cores):
+            self.engines.meet(rank, response)
         if opening.waves_address is not None:
             curve = None if self._curve is None else self._curve.server().itself_as_client
             self.waves = WaveClient(opening.waves_address, curve)
@@ -78,9 +87,10 @@ class _Share:
 
 
 class Worker:
-    """``handlers`` are what the primary calls: PREPARE, then OPEN, then any."""
+    """``handlers`` are what the primary calls: PREPARE, then OPEN, then any. ``counts_fd``: of ``SharedCounts``."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts_fd: int) -> None:
+        self._counts_fd = counts_fd
         self._resources = AsyncExitStack()
         self._share: _Share | None = None
         self.handlers: Handlers = {
@@ -123,6 +133,8 @@ class Worker:
     async def _prepare(self, text: str) -> None:
         settings = WorkerSettings.from_json(text)
         front_end = FrontEnd(settings.config, self._resources)
+        num_processes = settings.config.workers.num_workers
+        front_end.elsewhere = SharedCounts(self._counts_fd, num_processes, NUM_BUDGETS, settings.number).column
         (input_address,), (output_address,) = settings.addresses.inputs, settings.addresses.outputs
         engines = front_end.open_engines(input_address, output_address, settings.number)
         if settings.config.kv_events is not None:
@@ -136,6 +148,8 @@ class Worker:
         share = self._mine
         share.cores.opening.set_result(opening)
         backend = await share.loading
+        if opening.cores:
+            await _until_heard(share.engines, backend.engine)
         await backend.adapters.mirror(opening.adapters)
         share.front_end.gate.set_asleep(opening.is_asleep)
         share.front_end.gate.open(backend)
@@ -149,13 +163,13 @@ class Worker:
         await self._mine.backend.adapters.mirror(loras)
 
     async def _lose_core(self, loss: CoreLoss) -> None:
-        self._mine.cores.engines.lose_core(loss.rank, loss.reason)
+        self._mine.engines.lose_core(loss.rank, loss.reason)
 
     async def _expect_core(self, rank: int) -> None:
-        self._mine.cores.engines.expect_successor(rank)
+        self._mine.engines.expect_successor(rank)
 
     async def _give_up_core(self, loss: CoreLoss) -> None:
-        self._mine.cores.engines.give_up(loss.rank, loss.reason)
+        self._mine.engines.give_up(loss.rank, loss.reason)
 
     async def _drain(self, timeout_s: float) -> int:
         return await self._mine.front_end.gate.drain(timeout_s)
@@ -176,3 +190,16 @@ class Worker:
 
     async def _report_metrics(self, _: None) -> Report:
         return Report(loads_of(self._mine.engines.all), await self._mine.front_end.exposition.encoded())
+
+
+async def _until_heard(engines: Engines, client: EngineClient) -> None:
+    """Return when every core has answered. Raises TimeoutError.
+
+    They serve this front end already, as they know it, and what they still do for the process before it is to end.
+    """
+    client.ends_strangers = True
+    async with asyncio.timeout(_MEETING_TIMEOUT_S):
+        while unheard := [engine for engine in engines.alive if engine.heard_at is None]:
+            for engine in unheard:
+                engines.ask(engine)
+            await asyncio.sleep(_MEETING_INTERVAL_S)

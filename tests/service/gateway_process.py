@@ -160,10 +160,9 @@ class GatewayProcess(PythonProcess):
         return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
 
     def workers(self) -> list[psutil.Process]:
-        """Its children that serve as it does, those that are gone included."""
-        return [
-            psutil.Process(int(pid)) for pid in re.findall(r"gateway worker [0-9]+ started, pid ([0-9]+)", self.log)
-        ]
+        """Its children that serve as it does, by number."""
+        pids = dict(re.findall(r"gateway worker ([0-9]+) started, pid ([0-9]+)", self.log))
+        return [psutil.Process(int(pids[number])) for number in sorted(pids)]
 
     def coordinator(self) -> psutil.Process:
         """The child that is no core."""

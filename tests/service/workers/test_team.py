@@ -64,6 +64,13 @@ async def operator_of(gateway: GatewayProcess) -> AsyncIterator[ControlServiceSt
         yield ControlServiceStub(channel)
 
 
+async def until_core_runs(operator: ControlServiceStub, count: int) -> control_pb.Load:
+    """The load, as soon as the core runs so many sequences."""
+    while (load := (await operator.GetLoad(control_pb.GetLoadRequest())).load).num_running != count:
+        pass
+    return load
+
+
 def endless(request_id: str) -> pb.GenerateRequest:
     return pb.GenerateRequest(request_id=request_id, text="hi", sampling_params={"max_tokens": _ENDLESS})
 
@@ -122,6 +129,36 @@ async def test_second_signal_aborts_in_every_process(gateway: GatewayProcess) ->
     assert await gateway.exit_code() == 0
 
 
+async def test_killed_worker_is_replaced(gateway: GatewayProcess) -> None:
+    """Its streams end UNAVAILABLE and the core drops them; other streams go on; another serves in its place.
+
+    What it had counted, as far as somebody had asked, is not uncounted.
+    """
+    (worker,) = gateway.workers()
+    async with stub_in_each(gateway) as (primary, doomed), operator_of(gateway) as operator:
+        finished = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 3, "ignore_eos": True})
+        await doomed.Generate(finished)
+        streams = [stub.GenerateStream(endless("")) for stub in (primary, doomed)]
+        for stream in streams:
+            assert (await stream.read()).HasField("started")
+        before = await scrape_async(await gateway.metrics_address())
+        worker.kill()
+        with pytest.raises(grpc.aio.AioRpcError) as lost:
+            await ending(streams[1])
+        assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
+        await gateway.until_logged("(?s)(gateway worker 1 is ready.*){2}")
+        assert gateway.workers() != [worker]
+        async with stub_in_each(gateway) as (_, successor):
+            answer = await successor.Generate(finished)
+            assert answer.usage.num_output_tokens == 3
+            await until_core_runs(operator, 1)
+        after = await scrape_async(await gateway.metrics_address())
+        name = "request_success_total"
+        assert after.engine(name, finished_reason="length") == before.engine(name, finished_reason="length") + 1
+        assert after.engine("generation_tokens_total") > before.engine("generation_tokens_total")
+        assert (await streams[0].read()).HasField("delta")
+
+
 async def test_nobody_outlives_a_killed_primary(gateway: GatewayProcess) -> None:
     """Workers and cores end by themselves, whatever runs."""
     processes = [*gateway.workers(), *gateway.cores()]
@@ -162,13 +199,11 @@ async def test_what_the_core_does_is_told_once(gateway: GatewayProcess) -> None:
         streams = [stub.GenerateStream(endless("")) for stub in stubs]
         for stream in streams:
             assert (await stream.read()).HasField("started")
-        while (load := (await operator.GetLoad(control_pb.GetLoadRequest())).load).num_running != 2:
-            assert load.num_running < 2
+        load = await until_core_runs(operator, 2)
         assert (load.num_requests, load.ranks[0].num_sequences) == (2, 2)
         counts = await scrape_async(await gateway.metrics_address())
         assert counts.engine("num_requests_running") == 2
         assert counts.value("sluicegate:live_requests") == 2
         for stream in streams:
             stream.cancel()
-        while (await operator.GetLoad(control_pb.GetLoadRequest())).load.num_running:
-            pass
+        await until_core_runs(operator, 0)
