@@ -30,6 +30,8 @@ HANDSHAKE_FAILURES = (
 )
 
 
+_HUNG_UP = "the other side hung up: has it other CURVE keys, or has only one side any?"
+"""Who sees what is wrong hangs up, and which side that is, is chance: the other learns nothing more."""
 _PROTOCOL_ERRORS: dict[int, str] = {
     zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "one of gateway and core has CURVE keys, the other has none",
     zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "the core takes another key for the gateway's",
@@ -126,12 +128,12 @@ def is_final(monitor_message: list[bytes]) -> bool:
     return bool(parse_monitor_message(monitor_message)["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 
 
-def failure_text(monitor_message: list[bytes]) -> str | None:
-    """What an event of ``HANDSHAKE_FAILURES`` says, for people on either side; None: nothing about keys."""
+def failure_text(monitor_message: list[bytes]) -> str:
+    """What an event of ``HANDSHAKE_FAILURES`` says, for people on either side."""
     event = parse_monitor_message(monitor_message)
     if event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         return "the key of the core is not among those that the gateway lets in"
-    return _PROTOCOL_ERRORS.get(int(event["value"]))
+    return _PROTOCOL_ERRORS.get(int(event["value"]), _HUNG_UP)
 
 
 def read_pair(path: Path) -> CurvePair:

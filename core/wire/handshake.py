@@ -113,11 +113,7 @@ class CoreHandshake:
             event = self._failures.recv_multipart()
             if is_final(event):
                 raise HandshakeError(f"refused at {self._config.address}: {failure_text(event)}")
-            text = failure_text(event)
-            if text is None and self._config.curve is not None:
-                text = "it hangs up: has it other CURVE keys?"
-            if text is not None:
-                self._failure_log.warning(f"no connection to {self._config.address}: {text}")
+            self._failure_log.warning(f"no connection to {self._config.address}: {failure_text(event)}")
 
     def _say(self, status: Literal["HELLO", "READY"], parallel_config_hash: str | None = None) -> None:
         local = self._config.local
@@ -330,5 +326,4 @@ class _Refusals:
         log = RareLog()
         while True:
             event = await self._monitor.recv_multipart()
-            # Who hangs up first is chance: the other then learns nothing more.
-            log.warning(f"a peer was refused: {failure_text(event) or 'it hung up: has it no CURVE keys, or others?'}")
+            log.warning(f"a peer was refused: {failure_text(event)}")

@@ -68,7 +68,7 @@ async def test_strangers(byte_model: ModelFiles, tmp_path: Path, keys: Path, unu
         gateway_of(byte_model, tmp_path, keys, unused_tcp_port) as gateway,
         core_of(tmp_path, unused_tcp_port, "bench.null_core") as without,
     ):
-        await without.until_logged("no connection to .* one of gateway and core has CURVE keys, the other has none")
+        await without.until_logged("no connection to .* CURVE keys")
         await gateway.until_logged("a peer was refused: .* CURVE keys")
         async with core_of(tmp_path, unused_tcp_port, "bench.null_core", *curve_of(keys, unknown)) as stranger:
             assert await stranger.exit_code() == 1

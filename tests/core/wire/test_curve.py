@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -81,12 +82,8 @@ async def test_a_core_that_cannot_speak_to_it(
     with pytest.raises(HandshakeError, match=r"no INIT"):
         await asyncio.to_thread(greet, server.address, curve, 1.0)
     running.cancel()
-    if curve is None:
-        reason = "one of gateway and core has CURVE keys, the other has none"
-        assert f"no connection to {server.address}: {reason}" in caplog.text
-    else:
-        assert f"no connection to {server.address}: it hangs up: has it other CURVE keys?" in caplog.text
-    assert "a peer was refused: " in caplog.text
+    assert re.search(rf"no connection to {server.address}: .* CURVE keys", caplog.text)
+    assert re.search("a peer was refused: .* key", caplog.text)
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) <= 4
 
 
@@ -98,7 +95,7 @@ async def test_a_front_end_without_keys(tmp_path: Path, caplog: pytest.LogCaptur
     public, _ = write_pair(tmp_path, "gateway")
     with pytest.raises(HandshakeError, match=r"no INIT"):
         await asyncio.to_thread(greet, server.address, keys_of(tmp_path, "core", read_public(public)), 1.0)
-    assert "one of gateway and core has CURVE keys, the other has none" in caplog.text
+    assert re.search(rf"no connection to {server.address}: .* CURVE keys", caplog.text)
     running.cancel()
     server.close()
     context.destroy(linger=0)
