@@ -36,6 +36,11 @@ def node_modules() -> Path:
 
 
 @pytest.fixture(scope="session")
+def triton_python() -> Path:
+    return _or_skip(lambda: packages.tritonclient("2.73.0"))
+
+
+@pytest.fixture(scope="session")
 def vllm_interpreter() -> Path:
     return _or_skip(vllm_python.interpreter)
 

@@ -60,6 +60,15 @@ def node_modules(*packages: str) -> Path:
     return folder / "node_modules"
 
 
+def tritonclient(version: str) -> Path:
+    """The Python of an environment with Triton's client, whose protobuf is older than ours."""
+    python = (
+        virtual_environment(f"tritonclient-{version}", [f"tritonclient[grpc]=={version}", "protobuf<7"]) / "bin/python"
+    )
+    _check_runs([python, "-c", "import tritonclient.grpc"])
+    return python
+
+
 def virtual_environment(
     name: str,
     packages: Sequence[str],
