@@ -118,7 +118,7 @@ class FrontEnd:
         self._loop_lag.start()
         self._resources.callback(self._loop_lag.stop)
         text_threads = TextThreads(self._config.limits.max_queued_requests)
-        inference = InferenceServicer(self.gate, text_threads)
+        inference = InferenceServicer(self.gate, text_threads, self._config.limits.min_flush_interval_s)
         card = ModelCard.read(self._config.model)
         vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card, self._config.core.is_local)
         listen, connections = self._config.listen, self._config.connections

@@ -25,6 +25,7 @@ from service.core_process import CoreLoadError
 from service.engine_sockets import EngineAddressError
 from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
+from service.garbage import spare_collector
 from service.gate import Backend, Closed
 from service.generator import Generator
 from service.kv_events.event_sockets import EventAddressError
@@ -76,6 +77,7 @@ async def serve(config: GatewayConfig) -> int:
         if not await done_before(signals.first, server.start()):
             logger.warning("stopped while loading")
             return 1
+        spare_collector()
         await done_before(signals.first, server.until_core_lost())
         if not signals.first.is_set():
             await done_before(signals.first, server.finish_without_core())

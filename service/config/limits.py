@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from core.wire.sampling_params import ALL_LOGPROBS, MAX_LOGPROBS
 from service.config.timeouts import MAX_TIMEOUT_S
 
+_MAX_FLUSH_INTERVAL_S = 10.0
+
 
 @dataclass(frozen=True)
 class LimitsConfig:
@@ -19,6 +21,8 @@ class LimitsConfig:
     """How long a stream may wait for its client to read one message."""
     max_logprobs: int = MAX_LOGPROBS
     """Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary."""
+    min_flush_interval_s: float = 0.0
+    """Between the messages of a stream, but for its first token and its ends: they come at once."""
 
     def __post_init__(self) -> None:
         if self.max_logprobs < ALL_LOGPROBS:
@@ -30,5 +34,8 @@ class LimitsConfig:
         if not 0 < self.write_stall_timeout_s <= MAX_TIMEOUT_S:
             bounds = f"(0, {MAX_TIMEOUT_S:g}] s"
             raise ValueError(f"write_stall_timeout must be in {bounds}, got {self.write_stall_timeout_s:g}")
+        if not 0 <= self.min_flush_interval_s <= _MAX_FLUSH_INTERVAL_S:
+            bounds = f"[0, {_MAX_FLUSH_INTERVAL_S:g}] s"
+            raise ValueError(f"min_flush_interval must be in {bounds}, got {self.min_flush_interval_s:g}")
         if not 0 <= self.drain_timeout_s <= MAX_TIMEOUT_S:
             raise ValueError(f"drain_timeout must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")

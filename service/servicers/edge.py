@@ -165,6 +165,8 @@ async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, co
     if not inspect.isasyncgen(responses):
         await responses
         return
+    # Tokens come in messages of a few bytes: compressing them costs much and gains nothing, whoever's default it is.
+    context.set_compression(grpc.Compression.NoCompression)
     async with aclosing(responses):
         with stall_watch.follow(responses, context.peer()) as writing:
             async for response in responses:

@@ -7,11 +7,13 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from core.wire.pooling_params import EMBED_TASK
+from service.events import Delta
 from service.gate import Gate
 from service.servicers.event_encoder import EventEncoder
 from service.servicers.intake import Intake
 from service.servicers.multiplexed import MultiplexedSession
 from service.servicers.responses import ResponseBuilder, is_small, off_loop_if_large
+from service.servicers.usage_trailers import UsageTrailers
 from service.text_threads import TextThreads
 from service.translate import detokenize, tokenize, translate_embed
 from service.wakeup import Wakeup
@@ -32,23 +34,31 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: _Context) -> pb.GenerateResponse:
         generation_request = await self._intake.read(request)
-        response = ResponseBuilder(generation_request)
+        response, usage = ResponseBuilder(generation_request), UsageTrailers()
         with self._intake.start(generation_request) as events:
             async for event in events:
+                usage.note(event)
                 await off_loop_if_large(response.add, event)
+        context.set_trailing_metadata(usage.metadata())
         return response.build()
 
     async def GenerateStream(  # type: ignore[override]  # the bytes of GenerateStreamResponse
         self, request: pb.GenerateRequest, context: _Context
     ) -> AsyncIterator[bytes]:
         generation_request = await self._intake.read(request)
-        encode = EventEncoder(generation_request.request_id).encode
+        encoder, usage = EventEncoder(generation_request.request_id), UsageTrailers()
         wakeup = Wakeup(self._min_flush_interval_s)
         with self._intake.open(generation_request, wakeup.set) as run:
             while not run.finished:
                 await wakeup.wait()
                 for event in run.take():
-                    yield encode(event) if is_small(event) else await asyncio.to_thread(encode, event)
+                    if event.__class__ is Delta and event.logprobs is None:
+                        yield encoder.encode_plain(event)
+                        continue
+                    usage.note(event)
+                    if run.finished:  # Before the last message: gRPC may send its trailers along with it.
+                        context.set_trailing_metadata(usage.metadata())
+                    yield encoder.encode(event) if is_small(event) else await asyncio.to_thread(encoder.encode, event)
 
     def GenerateMultiplexed(  # type: ignore[override]  # the bytes of MultiplexedResponse
         self, request_iterator: AsyncIterator[pb.MultiplexedRequest], context: _Context

@@ -12,6 +12,7 @@ from service.config import CurveFiles
 from service.engine_client import EngineClient
 from service.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
+from service.garbage import spare_collector
 from service.gate import Backend
 from service.listener import PortUse
 from service.security.guards import Guards
@@ -154,6 +155,7 @@ class Worker:
         share.front_end.gate.set_asleep(opening.is_asleep)
         share.front_end.gate.open(backend)
         await share.front_end.listen(Guards(share.settings.config.security), PortUse.JOIN)
+        spare_collector()
         logger.info("gateway worker %d is ready", share.settings.number)
 
     async def _set_asleep(self, is_asleep: bool) -> None:

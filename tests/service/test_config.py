@@ -46,6 +46,7 @@ FILES = named("m")
         (LimitsConfig, {"max_queued_requests": 0}, "max_queued_requests must be at least 1, got 0"),
         (LimitsConfig, {"drain_timeout_s": -1}, r"drain_timeout must be in \[0, 1e\+06\] s, got -1"),
         (LimitsConfig, {"drain_timeout_s": float("nan")}, "got nan"),
+        (LimitsConfig, {"min_flush_interval_s": 11}, r"min_flush_interval must be in \[0, 10\] s, got 11"),
         (LimitsConfig, {"drain_timeout_s": float("inf")}, "got inf"),
         (TracingConfig, {"endpoint": "collector:4317"}, "otlp_traces_endpoint must be http.* got 'collector:4317'"),
         (TracingConfig, {"endpoint": "http://"}, "got 'http://'"),

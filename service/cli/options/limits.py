@@ -38,6 +38,13 @@ _OPTIONS = [
         metavar="SECONDS",
         help="A stream whose client does not read for so long is cut.",
     ),
+    click.option(
+        "--min-flush-interval",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        metavar="SECONDS",
+        help="Send a stream's tokens no oftener, for less CPU; its first token and its end come at once.",
+    ),
 ]
 
 
@@ -47,8 +54,11 @@ def _read(
     max_logprobs: int,
     drain_timeout: float,
     write_stall_timeout: float,
+    min_flush_interval: float,
 ) -> LimitsConfig:
-    return LimitsConfig(max_queued_requests, max_queued_tokens, drain_timeout, write_stall_timeout, max_logprobs)
+    return LimitsConfig(
+        max_queued_requests, max_queued_tokens, drain_timeout, write_stall_timeout, max_logprobs, min_flush_interval
+    )
 
 
 LIMITS = OptionGroup("limits", "Limits", _OPTIONS, _read)

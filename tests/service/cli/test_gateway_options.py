@@ -52,6 +52,7 @@ def test_defaults() -> None:
     assert settings.listen.admin_address == "127.0.0.1:50052"
     assert settings.listen.metrics_address == "127.0.0.1:9464"
     assert (settings.limits.drain_timeout_s, settings.core.load_timeout_s) == (30, 600)
+    assert settings.limits.min_flush_interval_s == 0
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -177,3 +178,58 @@ async def test_bytes_of_all_calls_are_bounded() -> None:
         assert await call(bytes(1000)) == bytes(1000)
     await listener.stop(0)
     assert edge.num_message_bytes == 0
+
+
+class Relay:
+    """Forwards connections to ``address`` and counts what comes back."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self.num_bytes = 0
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def stop(self) -> None:
+        self._server.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        await asyncio.gather(self._pump(reader, far_writer, 0), self._pump(far_reader, writer, 1))
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, weight: int) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                self.num_bytes += weight * len(data)
+                sink.write(data)
+        sink.close()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_streams_are_not_compressed(streams: bool) -> None:
+    """Not even where client and server compress by default, as the unary call shows, which is compressed."""
+    answer = bytes(100_000)
+
+    async def stream(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        yield answer
+
+    async def unary(_request: bytes, _context: Any) -> bytes:
+        return answer
+
+    gzip = [("grpc.default_compression_algorithm", grpc.Compression.Gzip.value)]
+    handler = grpc.unary_stream_rpc_method_handler(stream) if streams else grpc.unary_unary_rpc_method_handler(unary)
+    listener = Listener(gzip)
+    listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": handler}),))
+    listener.bind("127.0.0.1:0")
+    await listener.server.start()
+    relay = Relay(listener.addresses[0])
+    async with grpc.aio.insecure_channel(await relay.start(), compression=grpc.Compression.Gzip) as channel:
+        if streams:
+            assert [response async for response in channel.unary_stream("/S/M")(b"")] == [answer]
+        else:
+            assert await channel.unary_unary("/S/M")(b"") == answer
+    assert (relay.num_bytes > len(answer)) is streams
+    relay.stop()
+    await listener.stop(0)

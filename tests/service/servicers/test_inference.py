@@ -1,7 +1,8 @@
 """InferenceService over a real channel, with a scripted core behind it: tokens are bytes, so scripts are readable."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from dataclasses import replace
 
 import grpc
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from core.wire.messages import REFUSED, EngineCoreOutput, FinishReason, LogprobsLists, PrefillStats
 from core.wire.pooling_params import PoolingParams
 from core.wire.tensor import Tensor
-from service.config import ConnectionsConfig
+from service.config import ConnectionsConfig, GatewayConfig
 from service.server import GatewayServer
 from service.services import INFERENCE
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -63,6 +64,25 @@ async def test_unary_answer_is_the_joined_stream(inference: InferenceServiceStub
     assert output.finish_reason == pb.FINISH_REASON_LENGTH
     assert response.usage == pb.Usage(num_prompt_tokens=2, num_output_tokens=5)
     assert response.request_id
+
+
+async def test_usage_is_in_the_trailers(inference: InferenceServiceStub, core: FakeCore) -> None:
+    """Of the whole request, whether it is streamed or not, with one message per sequence or many."""
+    request = pb.GenerateRequest(text="hi", sampling_params={"n": 2, "temperature": 1})
+    for is_stream in (True, False):
+        call = inference.GenerateStream(request) if is_stream else inference.Generate(request)
+        first, second = [(await core.receive_add()).request_id for _ in range(2)]
+        core.emit(EngineCoreOutput(first, [65], prefill_stats=PrefillStats(2, 1, 1)))
+        core.emit_token(second, 66, FinishReason.LENGTH)
+        core.emit(EngineCoreOutput(first, [67, 68], finish_reason=FinishReason.LENGTH))
+        await (events_of(call) if isinstance(call, AsyncIterable) else call)
+        trailers = dict(await call.trailing_metadata() or ())
+        assert await call.code() is grpc.StatusCode.OK
+        assert {name: value for name, value in trailers.items() if name.startswith("sluicegate-num-")} == {
+            "sluicegate-num-prompt-tokens": "2",
+            "sluicegate-num-cached-tokens": "1",
+            "sluicegate-num-output-tokens": "4",
+        }
 
 
 async def test_n_sequences_come_apart(inference: InferenceServiceStub, core: FakeCore) -> None:
@@ -387,3 +407,28 @@ async def test_tokenize_and_detokenize(inference: InferenceServiceStub) -> None:
         assert tokenized.max_model_len == 1024
         detokenized = await inference.Detokenize(pb.DetokenizeRequest(token_ids=tokenized.token_ids))
         assert detokenized.text == text
+
+
+@pytest.fixture
+async def paced(gateway_config: GatewayConfig, core: FakeCore) -> AsyncIterator[InferenceServiceStub]:
+    """A gateway that lets deltas wait for ten seconds."""
+    limits = replace(gateway_config.limits, min_flush_interval_s=10)
+    server = GatewayServer(replace(gateway_config, limits=limits))
+    try:
+        await asyncio.gather(server.start(), core.shake_hands(gateway_config.core.handshake_address))
+        async with grpc.aio.insecure_channel(server.grpc_addresses[0]) as channel:
+            yield InferenceServiceStub(channel)
+    finally:
+        await server.stop()
+
+
+async def test_deltas_wait_for_the_flush_interval(paced: InferenceServiceStub, core: FakeCore) -> None:
+    """The first token comes at once, what follows together with the end, which comes at once too."""
+    stream = paced.GenerateStream(pb.GenerateRequest(text="hi"))
+    request_id = (await core.receive_add()).request_id
+    core.emit_token(request_id, 65)
+    assert (await stream.read()).HasField("started")
+    assert (await stream.read()).delta.text == "A"
+    await say(core, request_id, "BCDE")
+    assert (await stream.read()).delta.text == "BCDE"
+    assert (await stream.read()).HasField("finished")

@@ -28,7 +28,9 @@ if _version_not_supported:
 class InferenceServiceStub:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
     INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
-    when the queue is full, but not when the request could never fit.
+    when the queue is full, but not when the request could never fit. Generate and GenerateStream that end OK have the
+    usage of the whole request as trailing metadata, in decimal: sluicegate-num-prompt-tokens,
+    sluicegate-num-cached-tokens and sluicegate-num-output-tokens. Responses of streams are never compressed.
     """
 
     def __init__(self, channel):
@@ -72,7 +74,9 @@ class InferenceServiceStub:
 class InferenceServiceServicer:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
     INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
-    when the queue is full, but not when the request could never fit.
+    when the queue is full, but not when the request could never fit. Generate and GenerateStream that end OK have the
+    usage of the whole request as trailing metadata, in decimal: sluicegate-num-prompt-tokens,
+    sluicegate-num-cached-tokens and sluicegate-num-output-tokens. Responses of streams are never compressed.
     """
 
     def Generate(self, request, context):
@@ -175,7 +179,9 @@ def add_InferenceServiceServicer_to_server(servicer, server):
 class InferenceService:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
     INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
-    when the queue is full, but not when the request could never fit.
+    when the queue is full, but not when the request could never fit. Generate and GenerateStream that end OK have the
+    usage of the whole request as trailing metadata, in decimal: sluicegate-num-prompt-tokens,
+    sluicegate-num-cached-tokens and sluicegate-num-output-tokens. Responses of streams are never compressed.
     """
 
     @staticmethod

@@ -29,7 +29,9 @@ GRPC_VERSION: str
 class InferenceServiceStub:
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
     INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
-    when the queue is full, but not when the request could never fit.
+    when the queue is full, but not when the request could never fit. Generate and GenerateStream that end OK have the
+    usage of the whole request as trailing metadata, in decimal: sluicegate-num-prompt-tokens,
+    sluicegate-num-cached-tokens and sluicegate-num-output-tokens. Responses of streams are never compressed.
     """
 
     @_typing.overload
@@ -71,7 +73,9 @@ class InferenceServiceStub:
 class InferenceServiceAsyncStub(InferenceServiceStub):
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
     INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
-    when the queue is full, but not when the request could never fit.
+    when the queue is full, but not when the request could never fit. Generate and GenerateStream that end OK have the
+    usage of the whole request as trailing metadata, in decimal: sluicegate-num-prompt-tokens,
+    sluicegate-num-cached-tokens and sluicegate-num-output-tokens. Responses of streams are never compressed.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -109,7 +113,9 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """What clients call. Errors carry google.rpc details: ErrorInfo (domain "sluicegate") always, BadRequest with
     INVALID_ARGUMENT, and RetryInfo where the same call may go well later: with UNAVAILABLE, and with RESOURCE_EXHAUSTED
-    when the queue is full, but not when the request could never fit.
+    when the queue is full, but not when the request could never fit. Generate and GenerateStream that end OK have the
+    usage of the whole request as trailing metadata, in decimal: sluicegate-num-prompt-tokens,
+    sluicegate-num-cached-tokens and sluicegate-num-output-tokens. Responses of streams are never compressed.
     """
 
     @_abc_1.abstractmethod
