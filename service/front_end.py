@@ -24,6 +24,7 @@ from service.engine_client import EngineClient
 from service.engines import Engines
 from service.gate import Backend, Gate
 from service.generator import Generator
+from service.held_message import MAX_HELD_BYTES
 from service.kv_events.feed import KvEventFeed
 from service.listener import PortUse
 from service.listeners import PublicListeners
@@ -31,6 +32,7 @@ from service.loop_lag import LoopLag
 from service.metrics.exposition import Exposition
 from service.metrics.overload import overload_families
 from service.metrics.rpcs import RpcMetrics
+from service.read_slots import NUM_SLOTS, ReadSlots
 from service.security.guards import Guards
 from service.served_model import ModelText
 from service.servicers.edge import ErrorEdge
@@ -47,6 +49,8 @@ _A = TypeVar("_A")
 _B = TypeVar("_B")
 STOP_GRACE_S = 2.0
 """How long the last answers may take to leave."""
+_MIN_REQUESTS = 4
+"""Of the largest, where an operator lets them be larger than usual."""
 _MIN_HEARTBEAT_TIMEOUT_S = 10.0
 """Longer if a ping may take longer: a core on tcp that is stopped falls silent first, and is lost only later."""
 
@@ -71,7 +75,7 @@ class FrontEnd:
         self.health = Health([INFERENCE, CONTROL, VLLM_ENGINE, KSERVE])
         self.gate = Gate(self.health)
         self.rpcs = RpcMetrics()
-        self.edge = ErrorEdge(config.limits.write_stall_timeout_s)
+        self.edge = _edge(config)
         self._loop_lag = LoopLag()
         self.kv_events: KvEventFeed | None = None
         self.exposition = Exposition(self.gate, self.rpcs)
@@ -152,6 +156,14 @@ class FrontEnd:
             self._resources.push_async_callback(asyncio.to_thread, tracing.close, STOP_GRACE_S)
             self.exposition.add(tracing.families)
             yield tracing.spans
+
+
+def _edge(config: GatewayConfig) -> ErrorEdge:
+    """Of the largest requests there may be as many under way, and as many held, as MAX_HELD_BYTES has room for."""
+    largest = config.connections.max_message_bytes
+    max_held_bytes = max(MAX_HELD_BYTES, _MIN_REQUESTS * largest)
+    num_slots = min(max_held_bytes // largest, NUM_SLOTS)
+    return ErrorEdge(config.limits.write_stall_timeout_s, max_held_bytes, ReadSlots(num_slots))
 
 
 async def _together(first: Coroutine[Any, Any, _A], second: Coroutine[Any, Any, _B]) -> tuple[_A, _B]:

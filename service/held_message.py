@@ -3,7 +3,7 @@
 from service.budget import Budget
 from service.errors import QueueFull
 
-MAX_MESSAGE_BYTES = 2**30
+MAX_HELD_BYTES = 2**30
 """Of all calls together, as they came over the wire: sixty-four of the largest."""
 
 

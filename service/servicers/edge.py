@@ -23,7 +23,8 @@ from core.wire.sampling_params import Violation
 from service.budget import Budget
 from service.calls.call import current_call
 from service.errors import Internal, InvalidRequest, ServiceError, Unimplemented, to_rpc_status
-from service.held_message import MAX_MESSAGE_BYTES, HeldMessage
+from service.held_message import MAX_HELD_BYTES, HeldMessage
+from service.read_slots import ReadSlots
 from service.stall_watch import StallWatch
 
 logger = logging.getLogger(__name__)
@@ -32,16 +33,22 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 WRITE_STALL_TIMEOUT_S = 60.0
+_HEALTH = "/grpc.health.v1."
 
 
 class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Wraps each call's handler. One may serve several servers: its bounds are then of all together."""
 
     def __init__(
-        self, write_stall_timeout_s: float = WRITE_STALL_TIMEOUT_S, max_message_bytes: int = MAX_MESSAGE_BYTES
+        self,
+        write_stall_timeout_s: float = WRITE_STALL_TIMEOUT_S,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        read_slots: ReadSlots | None = None,
     ) -> None:
+        """``max_held_bytes``: of the requests of calls that run."""
         self.stall_watch = StallWatch(write_stall_timeout_s)
-        self._message_bytes = Budget(max_message_bytes)
+        self._read_slots = read_slots or ReadSlots()
+        self._message_bytes = Budget(max_held_bytes)
 
     @property
     def num_message_bytes(self) -> int:
@@ -54,7 +61,11 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         handler = await continuation(handler_call_details)
-        return handler and _guarded(handler, self.stall_watch, self._message_bytes)
+        if not handler:
+            return handler
+        # Probes are small, and must not wait.
+        slots = None if str(handler_call_details.method).startswith(_HEALTH) else self._read_slots
+        return _guarded(handler, self.stall_watch, self._message_bytes, slots)
 
 
 def not_built(method: str) -> Any:
@@ -66,7 +77,7 @@ def not_built(method: str) -> Any:
     return unimplemented
 
 
-def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -> Handler:
+def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget, read_slots: ReadSlots | None) -> Handler:
     """``handler``, taking a stream of requests whatever it took.
 
     A call that ends without its request never reaches a handler of one request: gRPC would leave it unanswered.
@@ -74,7 +85,7 @@ def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget) -
     answer = partial(_many_responses, stall_watch) if handler.response_streaming else _one_response
     # Done here, not by gRPC: it answers UNKNOWN, without details, to what does not decode.
     decode = handler.request_deserializer or bytes
-    read = _each_decoded if handler.request_streaming else _only_one_decoded
+    read = _each_decoded if handler.request_streaming else partial(_only_one_decoded, read_slots)
     answers = "stream" if handler.response_streaming else "unary"
     method = getattr(handler, f"{'stream' if handler.request_streaming else 'unary'}_{answers}")
 
@@ -131,10 +142,14 @@ def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
 
 
 async def _only_one_decoded(
-    decode: Callable[[bytes], Any], held: HeldMessage, _: AsyncIterator[bytes], context: Context
+    read_slots: ReadSlots | None,
+    decode: Callable[[bytes], Any],
+    held: HeldMessage,
+    _: AsyncIterator[bytes],
+    context: Context,
 ) -> Any:
     # Not out of the iterator: left before its end, it would keep the message until it is collected.
-    message = await context.read()
+    message = await (context.read() if read_slots is None else read_slots.read(context.read))
     if message is grpc.aio.EOF:  # type: ignore[attr-defined]
         raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
     held.hold(message)

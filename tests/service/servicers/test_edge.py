@@ -11,6 +11,7 @@ import pytest
 
 from service.errors import Internal, NotFound
 from service.listener import Listener
+from service.read_slots import ReadSlots
 from service.servicers.edge import ErrorEdge
 from tests.service.errors_of_calls import error_of
 
@@ -159,7 +160,7 @@ async def test_bytes_of_all_calls_are_bounded() -> None:
         await ended.wait()
         return request
 
-    edge = ErrorEdge(max_message_bytes=1000)
+    edge = ErrorEdge(max_held_bytes=1000)
     listener = Listener(edge=edge)
     handler = grpc.unary_unary_rpc_method_handler(method)
     listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": handler}),))
@@ -232,4 +233,45 @@ async def test_streams_are_not_compressed(streams: bool) -> None:
             assert await channel.unary_unary("/S/M")(b"") == answer
     assert (relay.num_bytes > len(answer)) is streams
     relay.stop()
+    await listener.stop(0)
+
+
+async def test_unread_requests_stay_with_their_clients() -> None:
+    """One that is not read yet is not taken in, however much else comes and goes; it is as soon as it is its turn."""
+    slots, free = ReadSlots(1), asyncio.Event()
+    slot_taken = asyncio.Event()
+
+    async def hold_slot() -> bytes:
+        slot_taken.set()
+        await free.wait()
+        return b""
+
+    async def method(request: bytes, _context: Any) -> bytes:
+        return str(len(request)).encode()
+
+    listener = Listener(edge=ErrorEdge(read_slots=slots))
+    handlers = {"M": grpc.unary_unary_rpc_method_handler(method)}
+    probes = {"Check": grpc.unary_unary_rpc_method_handler(method)}
+    listener.server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler("S", handlers),
+            grpc.method_handlers_generic_handler("grpc.health.v1.Health", probes),
+        )
+    )
+    listener.bind("127.0.0.1:0")
+    await listener.server.start()
+    holding = asyncio.ensure_future(slots.read(hold_slot))
+    await slot_taken.wait()
+    async with grpc.aio.insecure_channel(listener.addresses[0]) as channel:
+        call = channel.stream_unary("/S/M")()
+        writing = asyncio.ensure_future(call.write(bytes(4_000_000)))
+        probe = channel.unary_unary("/grpc.health.v1.Health/Check")
+        for _ in range(100):
+            assert await probe(bytes(1000)) == b"1000"
+        assert not writing.done()
+        free.set()
+        await holding
+        await writing
+        await call.done_writing()
+        assert await call == b"4000000"
     await listener.stop(0)

@@ -1,0 +1,77 @@
+"""Requests under way: not too many at once, and none for ever while others wait."""
+
+import asyncio
+
+import pytest
+
+from service.errors import QueueFull
+from service.read_slots import ReadSlots
+
+
+class Upload:
+    """A request that comes when it is let."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.come = asyncio.Event()
+
+    async def read(self) -> bytes:
+        self.begun.set()
+        await self.come.wait()
+        return b"request"
+
+
+async def test_others_wait_for_a_slot() -> None:
+    """In their order; one that leaves meanwhile is passed over."""
+    slots, uploads = ReadSlots(2), [Upload() for _ in range(5)]
+    reads = [asyncio.ensure_future(slots.read(upload.read)) for upload in uploads]
+    await uploads[1].begun.wait()
+    reads[2].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reads[2]
+    assert not uploads[3].begun.is_set()
+    uploads[0].come.set()
+    await uploads[3].begun.wait()
+    assert not uploads[4].begun.is_set()
+    for upload in uploads:
+        upload.come.set()
+    assert [await read for read in (reads[0], reads[1], reads[3], reads[4])] == [b"request"] * 4
+    assert str(slots) == "ReadSlots(0 of 2 taken, 0 wait)"
+
+
+async def test_slow_one_gives_way() -> None:
+    """It is refused with a delay, and may come again; who waited is read."""
+    slots, slow, other = ReadSlots(1, patience_s=0.02), Upload(), Upload()
+    slow_read = asyncio.ensure_future(slots.read(slow.read))
+    await slow.begun.wait()
+    other.come.set()
+    assert await slots.read(other.read) == b"request"
+    with pytest.raises(QueueFull, match=r"had not come after 0\.02 s") as refused:
+        await slow_read
+    assert refused.value.reason == "READ_TOO_SLOW"
+    assert str(slots) == "ReadSlots(0 of 1 taken, 0 wait)"
+
+
+async def test_slow_one_alone_has_time() -> None:
+    """As long as nobody waits it may take as long as it likes."""
+    slots, slow = ReadSlots(1, patience_s=0.0), Upload()
+    read = asyncio.ensure_future(slots.read(slow.read))
+    await slow.begun.wait()
+    await asyncio.to_thread(int)
+    slow.come.set()
+    assert await read == b"request"
+
+
+async def test_slot_handed_to_one_that_leaves_is_handed_on() -> None:
+    """In the very moment in which it is its turn."""
+    slots, uploads = ReadSlots(1), [Upload() for _ in range(3)]
+    reads = [asyncio.ensure_future(slots.read(upload.read)) for upload in uploads]
+    await uploads[0].begun.wait()
+    uploads[0].come.set()
+    await reads[0]
+    reads[1].cancel()
+    uploads[2].come.set()
+    assert await reads[2] == b"request"
+    with pytest.raises(asyncio.CancelledError):
+        await reads[1]
+    assert str(slots) == "ReadSlots(0 of 1 taken, 0 wait)"
