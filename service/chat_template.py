@@ -1,14 +1,15 @@
 """A model's chat template: Jinja as Hugging Face runs it, in a sandbox."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from service.template_bounds import BUDGET, MAX_CPU_S, BoundedEnvironment, Budget
 
 
 class ChatTemplateError(ValueError):
@@ -18,10 +19,11 @@ class ChatTemplateError(ValueError):
 class ChatTemplate:
     """``special_tokens`` are variables of the template: bos_token, eos_token and the like."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+    def __init__(self, source: str, special_tokens: Mapping[str, str], max_cpu_s: float = MAX_CPU_S) -> None:
         """Raises ChatTemplateError for a source that is no template."""
         self._template = _compiled(source)
         self._special_tokens = dict(special_tokens)
+        self._max_cpu_s = max_cpu_s
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, template_kwargs: Mapping[str, Any]
@@ -32,10 +34,19 @@ class ChatTemplate:
         """
         variables = {**self._special_tokens, **template_kwargs}
         variables.update(messages=messages, add_generation_prompt=add_generation_prompt)
+        token = BUDGET.set(budget := Budget(self._max_cpu_s))
         try:
-            return self._template.render(variables)
+            return "".join(self._pieces(variables, budget))
         except Exception as error:  # a template is a program: it can fail in any way
             raise ChatTemplateError(f"the chat template failed: {error}") from error
+        finally:
+            BUDGET.reset(token)
+
+    def _pieces(self, variables: dict[str, Any], budget: Budget) -> Iterator[str]:
+        """Counted as they come: what stands in the template itself is counted nowhere else."""
+        for piece in self._template.generate(variables):
+            budget.put_out(len(piece))
+            yield piece
 
 
 def _compiled(source: str) -> Template:
@@ -47,10 +58,8 @@ def _compiled(source: str) -> Template:
         raise ChatTemplateError(f"the chat template is broken: {error!r}") from error
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
-    )
+def _environment() -> BoundedEnvironment:
+    environment = BoundedEnvironment([loopcontrols, _GenerationTag], trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now

@@ -94,3 +94,49 @@ def test_broken_source(source: str, message: str) -> None:
     """What is no template is found when it is read, not when it is first used."""
     with pytest.raises(ChatTemplateError, match=f"^{message}"):
         ChatTemplate(source, {})
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{{ 'x' * 10**9 }}", "text would have more than"),
+        ("{{ 10**9 * 'x' }}", "text would have more than"),
+        ("{{ [0] * 10**9 }}", "text would have more than"),
+        ("{{ 10 ** (10 ** 10) }}", "number would have more than"),
+        ("{% set ns = namespace(n=2) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}", "number"),
+        ("{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", "text"),
+        ("{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "text"),
+        ("{{ 'x'.ljust(10**9) }}", "text would have more than"),
+        ("{{ 'x' | center(10**9) }}", "text would have more than"),
+        ("{{ 'x'.replace('x', 'y' * 10**7).replace('y', 'z' * 10**7) }}", "text would have more than"),
+        ("{{ ('x' * 10**7).join(['a'] * 10**4) }}", "text would have more than"),
+        ("{{ '{:>1000000000}'.format(1) }}", "width of more than six digits"),
+        ("{{ '%1000000000d' % 1 }}", "width of more than six digits"),
+        ("{% for i in range(99999) %}{{ messages[0].content * 10**5 }}{% endfor %}", "text would have more than"),
+        ("{% for i in range(10**6) %}{% endfor %}", "Range too big"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+    ],
+)
+def test_what_uses_up_too_much(source: str, said: str) -> None:
+    """A template that would make texts or numbers without end is an error, at once."""
+    with pytest.raises(ChatTemplateError, match=f"the chat template failed: .*{said}"):
+        _render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{% set x = m(n - 1) %}{% set y = m(n - 1) %}{% endif %}{% endmacro %}{{ m(99) }}",
+    ],
+)
+def test_what_does_not_end(source: str) -> None:
+    """Loops in loops and macros that call themselves twice are ended when their time is up."""
+    with pytest.raises(ChatTemplateError, match=r"it took more than 0\.2 s"):
+        ChatTemplate(source, {}, max_cpu_s=0.2).render(_MESSAGES, True, {})
+
+
+def test_what_templates_do_all_the_time_is_as_ever() -> None:
+    """Operators and methods within the bounds."""
+    source = "{{ '-' * 3 ~ (2 * 3 + 1) }} {{ '%5.1f' % 2 }} {{ [1] + [2] }} {{ 'a-b'.replace('-', '+') }} {{ 7 % 4 }}"
+    assert _render(source) == "---7   2.0 [1, 2] a+b 3"
