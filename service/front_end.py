@@ -124,7 +124,14 @@ class FrontEnd:
         text_threads = TextThreads(self._config.limits.max_queued_requests)
         inference = InferenceServicer(self.gate, text_threads, self._config.limits.min_flush_interval_s)
         card = ModelCard.read(self._config.model)
-        vllm_engine = VllmEngineServicer(self.gate, self.health, text_threads, card, self._config.core.is_local)
+        vllm_engine = VllmEngineServicer(
+            self.gate,
+            self.health,
+            text_threads,
+            card,
+            has_own_cores=self._config.core.is_local,
+            min_flush_interval_s=self._config.limits.min_flush_interval_s,
+        )
         listen, connections = self._config.listen, self._config.connections
         kserve = KServeServicer(self.gate, self.health, text_threads)
         listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge, port_use)

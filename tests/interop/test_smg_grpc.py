@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from smg_grpc_proto.generated.common_pb2 import GetTokenizerRequest
 from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
@@ -155,6 +156,21 @@ def test_a_client_that_goes_away_frees_the_core(front_end: Served) -> None:
     assert answer.engine("request_success_total", MODEL, finished_reason="abort") == 1
     assert answer.value("sluicegate:rpcs_total", method="/vllm.grpc.engine.VllmEngine/Abort", code="OK") == 1
     assert answer.value("sluicegate:streams_open", method="/vllm.grpc.engine.VllmEngine/Generate") == 0
+
+
+def test_a_core_that_dies_is_a_pause(front_end: Served) -> None:
+    """Killed amid an answer: the same text comes, and its client has done nothing."""
+    options = {"max_tokens": 40, "temperature": 0}
+    expected = front_end.api.complete(STORY["prompt_text"], **options)["choices"][0]["text"]
+    pieces = []
+    with front_end.api.stream_complete(STORY["prompt_text"], **options) as stream:
+        for event in stream:
+            pieces += [choice["text"] for choice in event["choices"]]
+            if len(pieces) == 5:
+                (child,) = psutil.Process(front_end.server.process.pid).children()
+                child.kill()
+    assert "".join(pieces) == expected
+    assert front_end.server.process.log.count("core started") == 2
 
 
 def test_a_flush_empties_the_prefix_cache(front_end: Served) -> None:

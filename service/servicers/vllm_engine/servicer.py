@@ -59,15 +59,26 @@ class VllmEngineServicer(Contract):
     """
 
     def __init__(
-        self, gate: Gate, health: Health, text_threads: TextThreads, model: ModelCard, has_own_cores: bool
+        self,
+        gate: Gate,
+        health: Health,
+        text_threads: TextThreads,
+        model: ModelCard,
+        *,
+        has_own_cores: bool = False,
+        min_flush_interval_s: float = 0.0,
     ) -> None:
-        """``has_own_cores``: started by this gateway, and of this project."""
+        """``has_own_cores``: started by this gateway, and of this project.
+
+        ``min_flush_interval_s``: chunks of a stream are sent no oftener, but for the first and the last.
+        """
         self._gate = gate
         self._health = health
         self._engine = EngineControl(gate)
         self._text_threads = text_threads
         self._model = model
         self._has_own_cores = has_own_cores
+        self._min_flush_interval_s = min_flush_interval_s
         self._tokenizer = TokenizerArchive(model.tokenizer_folder)
         self._arrivals = Arrivals()
 
@@ -81,7 +92,7 @@ class VllmEngineServicer(Contract):
                 for message in responses.aborted():
                     yield message
                 return
-            wakeup = Wakeup()
+            wakeup = Wakeup(self._min_flush_interval_s)
             with self._gate.enter().generator.open(generation_request, wakeup.set) as run:
                 while not run.finished:
                     await wakeup.wait()

@@ -45,7 +45,7 @@ async def test_an_abort_while_a_request_is_read(smollm2: ServedModel) -> None:
     health, threads = Health([]), HeldThreads()
     gate = Gate(health)
     gate.open(Backend(smollm2, cast(Any, None), cast(Any, None), cast(Any, IdleGenerator()), cast(Any, None)))
-    servicer = VllmEngineServicer(gate, health, threads, CARD, False)
+    servicer = VllmEngineServicer(gate, health, threads, CARD)
     params = pb.SamplingParams(n=2, truncate_prompt_tokens=7)
     request = pb.GenerateRequest(
         request_id="r", tokenized=pb.TokenizedInput(input_ids=LONG), sampling_params=params, stream=True
