@@ -159,6 +159,14 @@ def current_call() -> Call | None:
     return _current.get()
 
 
+def part_for(message: object) -> Call:
+    """A part of the current call, for one of the requests that it carries: to whoever counts tokens, one of its own."""
+    call = current_call()
+    part = Call("") if call is None else call.part()
+    part.read(message)
+    return part
+
+
 def time_remaining_s() -> float | None:
     """That the current call has. None: it has no deadline, or there is no call."""
     call = current_call()

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from core.wire.sampling_params import Violation
-from service.calls.call import Call, current_call, running
+from service.calls.call import part_for, running
 from service.errors import Aborted, AlreadyExists, InvalidRequest, shown, to_rpc_status
 from service.events import Delta, Event
 from service.generation_request import GenerationRequest
@@ -46,7 +46,6 @@ class MultiplexedSession:
         """``max_response_bytes``: no further request is added to a response of this size."""
         self._max_response_bytes = max_response_bytes
         self._intake = intake
-        self._call = current_call()
         self._wakeup = Wakeup(min_flush_interval_s)
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._live: dict[str, _LiveRequest] = {}
@@ -108,7 +107,7 @@ class MultiplexedSession:
         try:
             if request_id in self._live or request_id in self._reading:
                 raise AlreadyExists(f"request_id {shown(request_id)} is the id of a live request")
-            with running(self._call_of(request)):
+            with running(part_for(request)):
                 if (short := self._intake.read_if_short(request)) is not None:
                     self._begin(short)
                 else:
@@ -186,12 +185,6 @@ class MultiplexedSession:
             reading.cancel()
         for live in [*self._live.values()]:
             self._drop(live)
-
-    def _call_of(self, request: pb.GenerateRequest) -> Call:
-        """Each request is one of its own to whoever counts tokens or names log lines."""
-        call = Call("") if self._call is None else self._call.part()
-        call.read(request)
-        return call
 
 
 class _LiveRequest:

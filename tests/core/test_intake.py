@@ -95,6 +95,16 @@ def test_refused_by_the_engine() -> None:
     assert desk.refusal() == (1, "a", "refused: max_tokens must be at least 1, got 0")
 
 
+@pytest.mark.parametrize("name", ["the client's", None])
+def test_lines_name_the_request(name: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """As the front end calls it, if it says; its log has the same name."""
+    request = make_request("a-1f2e", max_tokens=0)
+    Desk().add(msgspec.structs.replace(request, external_req_id=name))
+    (record,) = caplog.records
+    assert vars(record)["request_id"] == (name or "a-1f2e")
+    assert "a-1f2e" in record.getMessage()
+
+
 def test_bug_in_preprocessing() -> None:
     """An exception of any kind in preprocessing ends that request only."""
 

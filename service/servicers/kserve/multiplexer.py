@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
+from service.calls.call import part_for, running
 from service.wakeup import Wakeup
 
 _Request = TypeVar("_Request")
@@ -69,12 +70,13 @@ class Multiplexer(Generic[_Request, _Response]):
             await asyncio.wait(self._tasks)
 
     async def _write_answer(self, request: _Request) -> None:
-        async with aclosing(self._answer(request)) as answer:
-            del request
-            async for response in answer:
-                await self._next_is_free.acquire()
-                self._next = response
-                self._wakeup.set(True)
+        with running(part_for(request)):
+            async with aclosing(self._answer(request)) as answer:
+                del request
+                async for response in answer:
+                    await self._next_is_free.acquire()
+                    self._next = response
+                    self._wakeup.set(True)
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

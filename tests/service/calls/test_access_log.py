@@ -1,10 +1,5 @@
 """Lines about calls, of a gateway with a scripted core."""
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator
-from typing import Any
-
 import grpc
 import pytest
 from google.rpc.error_details_pb2 import RequestInfo
@@ -13,41 +8,12 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_status import rpc_status
 
 from core.wire.messages import EngineCoreOutput, FinishReason, PrefillStats
-from service.logs import CallFilter
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service.calls.lines import Lines
 from tests.service.fake_core import FakeCore
 
 GENERATE = "/sluicegate.v1.InferenceService/Generate"
-
-
-class Lines(logging.Handler):
-    """The lines of the gateway, as its own handler marks them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addFilter(CallFilter())
-        self.records: list[logging.LogRecord] = []
-        self._accesses: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-        if record.name == "service.access":
-            self._accesses.put_nowait(vars(record))
-
-    async def next_access(self) -> dict[str, Any]:
-        """The line of the next call that ends, which its client may learn a moment earlier."""
-        async with asyncio.timeout(10):
-            return await self._accesses.get()
-
-
-@pytest.fixture
-async def lines(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Lines]:
-    handler = Lines()
-    logging.getLogger("service").addHandler(handler)
-    with caplog.at_level("INFO", "service"), caplog.at_level("INFO", "service.access"):
-        yield handler
-    logging.getLogger("service").removeHandler(handler)
 
 
 async def test_a_generation(

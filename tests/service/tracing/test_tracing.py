@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import msgspec
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -21,6 +22,7 @@ from core.wire.messages import (
     FinishReason,
     PrefillStats,
 )
+from core.wire.tensor import Tensor
 from service.config import GatewayConfig, TracingConfig
 from service.models import ModelFiles
 from service.server import GatewayServer
@@ -170,6 +172,22 @@ async def test_a_stream_of_requests(inference: InferenceServiceStub, core: FakeC
     assert {span.parent_span_id for span in requests} == {call.span_id}
     parents = {span.parent_span_id for span in collector.received if span.name == "prefill"}
     assert parents == {span.span_id for span in requests}
+
+
+async def test_an_embedding(inference: InferenceServiceStub, core: FakeCore, collector: Collector) -> None:
+    """It waits and is computed; nothing is decoded."""
+    answer = inference.Embed(pb.EmbedRequest(request_id="e1", text="hi"))
+    core.answer(await core.receive_call(), ["embed"])
+    core_id, now = (await core.receive_add()).request_id, time.monotonic()
+    events = first_output(core_id, now).events
+    vector = Tensor(np.array([0.5, 0.25], np.float32))
+    output = EngineCoreOutput(core_id, [], pooling_output=vector, events=events, finish_reason=FinishReason.STOP)
+    core.send(EngineCoreOutputs(outputs=[output], timestamp=now))
+    await answer
+    spans = await collector.spans(3)
+    call = attributes_of(spans.pop("sluicegate.v1.InferenceService/Embed").attributes)
+    assert {name: seconds(span) for name, span in spans.items()} == {"queue": 3, "prefill": 2}
+    assert (call["gen_ai.operation.name"], call["gen_ai.usage.input_tokens"]) == ("embeddings", 2)
 
 
 async def test_errors(inference: InferenceServiceStub, core: FakeCore, collector: Collector) -> None:
