@@ -5,7 +5,7 @@ A prompt of tokens is answered with max_tokens words.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -26,6 +26,8 @@ from sluicegate.v1 import inference_service_pb2_grpc as pb_grpc
 class FakeInferenceService(pb_grpc.InferenceServiceServicer):
     def __init__(self) -> None:
         self.requests: list[Any] = []
+        self.aborted: list[str] = []
+        """Requests of multiplexed streams."""
         self.ended = threading.Event()
         """Set when the first call has ended, however it ended."""
 
@@ -52,6 +54,36 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
             outputs=[_output(index, words) for index in range(n)],
             usage=_usage(len(words), len(words) * n),
         )
+
+    def GenerateMultiplexed(self, commands: Any, context: Any) -> Iterator[pb.MultiplexedResponse]:
+        """Answers each request at once and whole; one that hangs waits for its abort."""
+        context.add_callback(self.ended.set)
+        for command in commands:
+            for request_id in command.abort.request_ids:
+                self.aborted.append(request_id)
+                finished = pb.Finished(finish_reason=pb.FINISH_REASON_ABORT)
+                yield _event(request_id, finished=finished)
+            if command.HasField("generate"):
+                yield from self._multiplexed(command.generate, context)
+
+    def _multiplexed(self, request: Any, context: Any) -> Iterator[pb.MultiplexedResponse]:
+        self.requests.append(request)
+        words, name = _prompt_words(request), request.request_id
+        if "break" in words:
+            _fail(context, *_FAILURES["leave"])
+        if words[0] in _FAILURES:
+            code, message, *details = _FAILURES[words[0]]
+            yield pb.MultiplexedResponse(
+                errors=[pb.RequestError(request_id=name, status=_status(code, message, details))]
+            )
+            return
+        yield _event(name, started=pb.Started(num_prompt_tokens=len(words)))
+        for index in range(request.sampling_params.n or 1):
+            for token_id, word in enumerate(words):
+                if word == "hang":
+                    return
+                yield _event(name, delta=pb.Delta(index=index, text=word + " ", token_ids=[token_id]))
+            yield _event(name, finished=_finished(index, words))
 
     def Tokenize(self, request: Any, context: Any) -> pb.TokenizeResponse:
         return pb.TokenizeResponse(token_ids=[crc32(word.encode()) for word in self._words(request, context)])
@@ -96,11 +128,19 @@ _FAILURES = {
 }
 
 
+def _event(request_id: str, **event: Any) -> pb.MultiplexedResponse:
+    return pb.MultiplexedResponse(events=[pb.GenerateStreamResponse(request_id=request_id, **event)])
+
+
 def _fail(context: Any, code: grpc.StatusCode, message: str, *details: Any) -> NoReturn:
+    context.abort_with_status(rpc_status.to_status(_status(code, message, details)))
+
+
+def _status(code: grpc.StatusCode, message: str, details: Iterable[Any]) -> Status:
     status = Status(code=code.value[0], message=message)
     for detail in details:
         status.details.add().Pack(detail)
-    context.abort_with_status(rpc_status.to_status(status))
+    return status
 
 
 def _prompt_words(request: Any) -> list[str]:

@@ -24,6 +24,7 @@ from sluicegate_client.errors import (
     UnavailableError,
     Violation,
 )
+from sluicegate_client.multiplexed import MultiplexedSession, MultiplexedStream
 from sluicegate_client.requests import ChatMessage, GenerateOptions
 from sluicegate_client.responses import (
     Delta,
@@ -53,6 +54,8 @@ __all__ = [
     "Generation",
     "InternalError",
     "InvalidRequestError",
+    "MultiplexedSession",
+    "MultiplexedStream",
     "NotFoundError",
     "NotSupportedError",
     "Output",

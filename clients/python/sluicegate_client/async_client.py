@@ -1,8 +1,8 @@
 """The client for asyncio; ``client`` is its twin for plain Python."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Self, Unpack
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self, Unpack
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
@@ -13,6 +13,7 @@ from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options, key_metadata
 from sluicegate_client.errors import UnavailableError, readable_errors
 from sluicegate_client.events import StreamEvents
+from sluicegate_client.multiplexed import MultiplexedSession
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
 from sluicegate_client.requests import (
     ChatMessage,
@@ -99,6 +100,19 @@ class AsyncClient:
         """The same as ``generate``, as it goes."""
         request = generate_request(prompt, options)
         return AsyncStream(self._stub.GenerateStream(request, timeout=timeout, metadata=self._metadata), self._address)
+
+    def multiplexed(self, *, timeout: float | None = None) -> MultiplexedSession:
+        """Many requests on one stream: for a router or a batch, which then get one message per step of the engine.
+
+        >>> async with client.multiplexed() as session:
+        ...     async for delta in session.stream("The capital of France is"):
+        ...         print(delta.text, end="")
+        """
+
+        def open_call(commands: AsyncIterator[pb.MultiplexedRequest]) -> Any:
+            return self._stub.GenerateMultiplexed(commands, timeout=timeout, metadata=self._metadata)
+
+        return MultiplexedSession(open_call, self._address)
 
     async def tokenize(
         self,

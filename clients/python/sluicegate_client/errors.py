@@ -1,6 +1,6 @@
 """What can go wrong with a call, named by what the caller can do about it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, cast
 
@@ -113,14 +113,28 @@ def readable_errors(address: str) -> Iterator[None]:
         raise _readable(cast(_Failure, error), address) from error
 
 
+def error_of_request(status: Status) -> SluicegateError:
+    """The error of one request of a stream that carries many."""
+    code = next((code for code in grpc.StatusCode if code.value[0] == status.code), grpc.StatusCode.UNKNOWN)
+    return _with_details(code, status.details, lambda _: status.message)
+
+
 def _readable(failure: _Failure, address: str) -> SluicegateError:
-    code = failure.code()
+    return _with_details(
+        failure.code(), _details(failure), lambda from_server: _message(failure, address, from_server=from_server)
+    )
+
+
+def _with_details(
+    code: grpc.StatusCode, details: Iterable[AnyMessage], message: Callable[[bool], str]
+) -> SluicegateError:
+    """``message`` gets whether it was the server that answered."""
     info, bad_request, retry = ErrorInfo(), BadRequest(), RetryInfo()
-    for detail in _details(failure):
+    for detail in details:
         for known in (info, bad_request, retry):
             detail.Unpack(known)
     return _ERRORS.get(code, SluicegateError)(
-        _message(failure, address, from_server=bool(info.reason)),
+        message(bool(info.reason)),
         code,
         info.reason,
         tuple(Violation(each.field, each.description) for each in bad_request.field_violations),
