@@ -271,3 +271,11 @@ async def test_a_full_queue_is_tried_again(engine: VllmEngineStub, core: FakeCor
     assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
     assert error.retry_after_s
     everything.cancel()
+
+
+async def test_a_trace_goes_on_to_the_core(engine: VllmEngineStub, core: FakeCore) -> None:
+    """traceparent and tracestate, as they come; other metadata does not."""
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
+    stream = engine.Generate(asks(), metadata=[*trace.items(), ("x-other", "1")])
+    assert (await core.receive_add()).trace_headers == trace
+    stream.cancel()
