@@ -2,6 +2,7 @@
 
 # ruff: noqa: N818 - the names are those of the statuses, as callers know them
 
+import random
 import reprlib
 import secrets
 from collections.abc import Sequence
@@ -131,7 +132,9 @@ class FailedPrecondition(ServiceError):
 
 
 class RetryableError(ServiceError):
-    """Try again after ``retry_after_s`` seconds."""
+    """Try again after ``retry_after_s`` seconds; ``spread``: or so many times as long more, as chance has it."""
+
+    spread: ClassVar[float] = 0.0
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0, reason: str | None = None, **metadata: str) -> None:
         super().__init__(message, reason=reason, **metadata)
@@ -139,7 +142,7 @@ class RetryableError(ServiceError):
 
     def details(self) -> list[Message]:
         delay = Duration()
-        delay.FromMilliseconds(round(self.retry_after_s * 1000))
+        delay.FromMilliseconds(round(self.retry_after_s * (1 + self.spread * random.random()) * 1000))
         return [*super().details(), RetryInfo(retry_delay=delay)]
 
 
@@ -155,6 +158,8 @@ class Unavailable(RetryableError):
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "UNAVAILABLE"
+    spread = 1.0
+    """All are told at once, and should not all return at once."""
 
 
 class Internal(ServiceError):

@@ -70,6 +70,15 @@ def test_retry_info_holds_the_delay() -> None:
     assert (retry_info.retry_delay.seconds, retry_info.retry_delay.nanos) == (1, 250_000_000)
 
 
+def test_unavailable_is_told_with_a_delay_of_ones_own() -> None:
+    """One error ends many streams: their clients come again over two seconds, not in the same moment."""
+    error = errors.Unavailable("gone", retry_after_s=2)
+    retries = [detail for _ in range(50) for detail in error.details() if isinstance(detail, RetryInfo)]
+    delays = {retry.retry_delay.ToTimedelta().total_seconds() for retry in retries}
+    assert len(delays) > 40
+    assert 2 <= min(delays) <= max(delays) <= 4
+
+
 def test_internal_error_has_an_id_and_tells_nothing_else() -> None:
     """The id stands in the message and in the metadata, and is new each time."""
     one, other = errors.Internal(), errors.Internal("the core failed")

@@ -73,7 +73,8 @@ async def test_signal_lets_streams_finish(byte_model: ModelFiles, short_folder: 
             gateway.send_signal(number)
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             error = await error_of(stub.Generate(pb.GenerateRequest(text="hi")))
-            assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "DRAINING", 1.0)
+            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+            assert 1 <= (error.retry_after_s or 0) <= 2
             core.emit(*(EngineCoreOutput(i, [97] * 200, finish_reason=FinishReason.LENGTH) for i in ids))
             for events in await asyncio.gather(*streams):
                 assert events[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
@@ -161,7 +162,7 @@ async def test_killed_core_ends_the_service(byte_model: ModelFiles, short_folder
                 errors = await asyncio.gather(*(error_of(stream) for stream in streams))
             for error in errors:
                 assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST")
-                assert error.retry_after_s == 1.0
+                assert 1 <= (error.retry_after_s or 0) <= 2
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await gateway.exit_code() == 1
         assert "signal 9" in gateway.log
@@ -240,7 +241,8 @@ async def test_sigterm_while_loading(byte_model: ModelFiles, short_folder: Path)
         core = gateway.core()
         async with stub_of(address) as stub:
             error = await error_of(stub.Generate(pb.GenerateRequest(text="hi")))
-            assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "LOADING", 1.0)
+            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "LOADING")
+            assert 1 <= (error.retry_after_s or 0) <= 2
         gateway.send_signal(signal.SIGTERM)
         assert await gateway.exit_code() == 1
         assert_gone(core)

@@ -81,7 +81,7 @@ async def test_a_stopped_core_makes_the_server_not_ready_until_it_goes_on(
         for call in (stubs.inference.Generate(ENDLESS), stubs.control.ResetPrefixCache(ResetPrefixCacheRequest())):
             error = await error_of(call)
             assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_SILENT")
-            assert error.retry_after_s == 1.0
+            assert 1 <= (error.retry_after_s or 0) <= 2
         gateway.core().resume()
         async with asyncio.timeout(30):
             assert (await watch.read()).status == SERVING

@@ -121,7 +121,8 @@ async def test_drain_waits_and_then_aborts(
     events = [event async for event in stream]
     assert events[-1].finished.finish_reason == inference_service_pb2.FINISH_REASON_ABORT
     error = await error_of(inference.Generate(A_REQUEST))
-    assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "DRAINING", 1.0)
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert 1 <= (error.retry_after_s or 0) <= 2
     assert (await control.GetLoad(pb.GetLoadRequest())).load.num_requests == 0
     assert (await control.Drain(pb.DrainRequest())).num_aborted == 0
     error = await error_of(control.Drain(pb.DrainRequest(timeout=Duration(seconds=-1))))

@@ -287,11 +287,13 @@ async def test_core_death_is_unavailable_at_once(
     started, delta = await stream.read(), await stream.read()
     assert (started.HasField("started"), delta.delta.text) == (True, "A")
     error = await error_of(stream.read())
-    assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST", 1.0)
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST")
+    assert 1 <= (error.retry_after_s or 0) <= 2
     assert (await error_of(unary)).code is grpc.StatusCode.UNAVAILABLE
     await asyncio.wait_for(lost, 10)
     error = await error_of(inference.Generate(pb.GenerateRequest(text="hi")))
-    assert (error.code, error.reason, error.retry_after_s) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST", 1.0)
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST")
+    assert 1 <= (error.retry_after_s or 0) <= 2
     await until_idle(gateway)
 
 

@@ -241,9 +241,8 @@ async def test_death_of_the_core(session: Session, core: FakeCore, gateway: Gate
     rest = await session.rest()
     assert texts(rest) == {"a": "A"}
     errors = {error.request_id: of_entry(error.status) for error in rest.errors}
-    assert {(e.code, e.reason, e.retry_after_s) for e in errors.values()} == {
-        (grpc.StatusCode.UNAVAILABLE, "CORE_LOST", 1.0)
-    }
+    assert {(e.code, e.reason) for e in errors.values()} == {(grpc.StatusCode.UNAVAILABLE, "CORE_LOST")}
+    assert all(1 <= (e.retry_after_s or 0) <= 2 for e in errors.values())
     assert sorted(errors) == ["a", "b", "c"]
 
 
