@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from bench.load import RequestRecord, Send, Sender, closed_loop, open_loop
+from bench.load import MultiplexedSender, RequestRecord, Send, Sender, closed_loop, open_loop
 from bench.process_cpu import ProcessCpu
 from bench.prompts import make_prompts
 from bench.statistics import Distribution, Summary, lateness_s, summarize
@@ -32,6 +32,8 @@ class Target:
     """Tokens/s of each stream, where a null core keeps to it."""
     access: Access = field(default_factory=Access)
     """What it lets in."""
+    multiplexed: bool = False
+    """All requests share one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,10 @@ class Benchmark:
         async with AsyncClient(address, **vars(access)) as client, _channel(address, access.credentials) as channel:
             await client.wait_until_ready(timeout=10)
             passes = {name: await make_prompts(client, workload, name) for name in workload.passes}
-            send = Sender(channel, self._target.timeout_s, key_metadata(access.api_key))
-            await self._warm_up(send, await make_prompts(client, workload, "warm-up"))
-            return [await self._measure(name, send, prompts) for name, prompts in passes.items()]
+            sender = MultiplexedSender if self._target.multiplexed else Sender
+            async with sender(channel, self._target.timeout_s, key_metadata(access.api_key)) as send:
+                await self._warm_up(send, await make_prompts(client, workload, "warm-up"))
+                return [await self._measure(name, send, prompts) for name, prompts in passes.items()]
 
     async def _warm_up(self, send: Send, prompts: Sequence[Sequence[int]]) -> None:
         """Two short requests: connections, first-use costs of the model's operators."""

@@ -39,6 +39,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--timeout", type=_POSITIVE, default=600.0, show_default=True, help="Seconds for each request.")
 @click.option("--gateway-pid", type=int, help="Also take the CPU time of this process, the gateway's.")
 @click.option("--pace", type=_POSITIVE, help="Tokens/s of a null core's streams: also take how late tokens come.")
+@click.option("--multiplexed", is_flag=True, help="Send all requests on one stream, by GenerateMultiplexed.")
 @click.option(
     "--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there too."
 )
@@ -64,6 +65,7 @@ def bench(
     timeout: float,
     gateway_pid: int | None,
     pace: float | None,
+    multiplexed: bool,
     json_path: Path | None,
     report_folder: Path | None,
     **changes: Any,
@@ -75,7 +77,7 @@ def bench(
     """
     load = _changed(WORKLOADS[workload], changes)
     _check_files(json_path, report_folder)
-    passes = _run(load, Target(address, timeout, gateway_pid, pace, access))
+    passes = _run(load, Target(address, timeout, gateway_pid, pace, access, multiplexed))
     console = Console()
     for each in passes:
         console.print(title(load, each.name), soft_wrap=True)

@@ -3,9 +3,10 @@
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -59,6 +60,88 @@ class Sender:
                 record.error = "INCOMPLETE"
         record.end = time.monotonic()
         return record
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        """Nothing is held between requests."""
+
+
+class MultiplexedSender:
+    """As Sender, but all requests share one stream. To be left when all are done."""
+
+    def __init__(self, channel: grpc.aio.Channel, timeout_s: float, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        self._stub = InferenceServiceStub(channel)
+        self._timeout_s = timeout_s
+        self._metadata = metadata
+        self._commands: asyncio.Queue[pb.MultiplexedRequest] = asyncio.Queue()
+        self._waiting: dict[str, _Waiting] = {}
+
+    async def __call__(self, request: pb.GenerateRequest) -> RequestRecord:
+        request_id = uuid.uuid4().hex
+        record = RequestRecord(time.monotonic())
+        waiting = self._waiting[request_id] = _Waiting(record, asyncio.get_running_loop().create_future())
+        command = pb.MultiplexedRequest(generate=request)
+        command.generate.request_id = request_id
+        self._commands.put_nowait(command)
+        try:
+            await asyncio.wait_for(waiting.ended, self._timeout_s)
+        except TimeoutError:
+            record.error = grpc.StatusCode.DEADLINE_EXCEEDED.name
+        if record.error is None and record.num_output_tokens != request.sampling_params.max_tokens:
+            record.error = "INCOMPLETE"
+        del self._waiting[request_id]
+        record.end = time.monotonic()
+        return record
+
+    async def _read(self) -> None:
+        try:
+            async for response in self._stub.GenerateMultiplexed(self._sent(), metadata=self._metadata):
+                self._note(response)
+            self._fail_all("INCOMPLETE")
+        except grpc.aio.AioRpcError as error:
+            self._fail_all(error.code().name)
+
+    def _note(self, response: pb.MultiplexedResponse) -> None:
+        for event in response.events:
+            if (waiting := self._waiting.get(event.request_id)) is not None:
+                _note(waiting.record, event)
+                if event.HasField("finished"):
+                    waiting.end()
+        for error in response.errors:
+            if (waiting := self._waiting.get(error.request_id)) is not None:
+                waiting.end(_CODE_NAMES.get(error.status.code, "UNKNOWN"))
+
+    def _fail_all(self, error: str) -> None:
+        for waiting in self._waiting.values():
+            waiting.end(error)
+
+    async def _sent(self) -> AsyncIterator[pb.MultiplexedRequest]:
+        while True:
+            yield await self._commands.get()
+
+    async def __aenter__(self) -> Self:
+        self._reader = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
+
+
+_CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+@dataclass(slots=True)
+class _Waiting:
+    record: RequestRecord
+    ended: "asyncio.Future[None]"
+
+    def end(self, error: str | None = None) -> None:
+        self.record.error = error
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 def _note(record: RequestRecord, event: pb.GenerateStreamResponse) -> None:

@@ -21,6 +21,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2 import GetLoadRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from sluicegate_client import AsyncClient
 from tests.service.errors_of_calls import CallError, error_of, of_entry
 from tests.service.fake_core import FakeCore
 from tests.service.servicers.calls import events_of, until_idle
@@ -307,6 +308,21 @@ async def test_slow_reader_costs_one_slot_a_request(
     for name in names:
         token_ids = [t for r in responses for e in r.events if e.request_id == name for t in e.delta.token_ids]
         assert token_ids == [position % 256 for position in range(num_tokens)]
+
+
+async def test_session_of_the_python_client(gateway: GatewayServer, core: FakeCore) -> None:
+    """Two requests of one session, one of them left early: each has its text, and the core is told."""
+    async with AsyncClient(gateway.grpc_addresses[0]) as client, client.multiplexed() as session:
+        kept, left = session.stream("hi", n=1), session.stream("hi", max_tokens=100)
+        ids = [(await core.receive_add()).request_id for _ in range(2)]
+        core.emit(*(EngineCoreOutput(request_id, [65]) for request_id in ids))
+        async with left:
+            assert (await anext(left)).text == "A"
+        assert await core.receive_abort() == [ids[1]]
+        core.emit_token(ids[0], 66, FinishReason.LENGTH)
+        assert "".join([delta.text async for delta in kept]) == "AB"
+        assert kept.usage is not None
+        assert kept.usage.num_output_tokens == 2
 
 
 class StubIntake(Intake):
