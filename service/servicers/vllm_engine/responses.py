@@ -1,6 +1,7 @@
 """The events of one request as VllmEngine's messages."""
 
 from array import array
+from collections.abc import Iterable, Iterator
 
 from smg_grpc_proto.generated import vllm_engine_pb2 as pb
 
@@ -38,16 +39,16 @@ class GenerateResponses:
         self._input_logprobs: pb.InputLogProbs | None = None
         self._has_input_logprobs: set[int] = set()
 
-    def of(self, event: Event) -> list[bytes]:
-        """What ``event`` makes the client get, if anything."""
+    def of(self, event: Event) -> Iterable[bytes]:
+        """What ``event`` makes the client get, if anything. Take all of it before the next event."""
         if isinstance(event, Delta):
             return self._of_delta(event)
         if isinstance(event, Finished):
             return self._of_finish(event.index, event.finish, event.num_cached_tokens)
         self._start(event)
-        return []
+        return ()
 
-    def aborted(self) -> list[bytes]:
+    def aborted(self) -> Iterable[bytes]:
         """The whole answer to a request that was aborted before it could run."""
         finish = SequenceFinish(FinishReason.ABORT, None, None, 0)
         return [message for index in range(len(self._completes)) for message in self._of_finish(index, finish, 0)]
@@ -59,12 +60,12 @@ class GenerateResponses:
             num_top = self._request.sampling_params.prompt_logprobs or 0
             self._input_logprobs = input_logprobs(self._request.prompt_token_ids, event.prompt_logprobs, num_top)
 
-    def _of_delta(self, event: Delta) -> list[bytes]:
+    def _of_delta(self, event: Delta) -> Iterable[bytes]:
         index = event.index
         self._output_ids[index].extend(event.token_ids)
         if not self._stream:
             self._score(self._completes[index], event)
-            return []
+            return ()
         if event.logprobs is None and self._input_logprobs is None:
             return [self._chunks.encode(index, event.token_ids, len(self._output_ids[index]))]
         return [self._scored_chunk(event).SerializeToString()]
@@ -81,7 +82,7 @@ class GenerateResponses:
         self._score_prompt(chunk)
         return pb.GenerateResponse(chunk=chunk)
 
-    def _of_finish(self, index: int, finish: SequenceFinish, num_cached_tokens: int) -> list[bytes]:
+    def _of_finish(self, index: int, finish: SequenceFinish, num_cached_tokens: int) -> Iterable[bytes]:
         complete = self._completes[index]
         complete.output_ids.extend(self._output_ids[index])
         complete.finish_reason = _FINISH_REASONS[finish.reason]
@@ -91,11 +92,17 @@ class GenerateResponses:
             complete.matched_token_id = finish.stop_token_id
         if finish.stop_string is not None:
             complete.matched_stop_str = finish.stop_string
-        self._score_prompt(complete)
         self._num_unfinished -= 1
         if self._stream:
-            return [_response(complete)]
-        return [_response(each) for each in self._completes] if not self._num_unfinished else []
+            return self._responses([complete])
+        return () if self._num_unfinished else self._responses(self._completes)
+
+    def _responses(self, completes: Iterable[pb.GenerateComplete]) -> Iterator[bytes]:
+        """One after the other: of a long prompt the scores are megabytes, which each may have to tell."""
+        for complete in completes:
+            self._score_prompt(complete)
+            yield pb.GenerateResponse(complete=complete).SerializeToString()
+            complete.ClearField("input_logprobs")
 
     def _score(self, message: pb.GenerateStreamChunk | pb.GenerateComplete, event: Delta) -> None:
         if event.logprobs is not None:
@@ -111,8 +118,3 @@ class GenerateResponses:
 
 def _complete(request: GenerationRequest, index: int) -> pb.GenerateComplete:
     return pb.GenerateComplete(index=index, prompt_tokens=request.num_prompt_tokens)
-
-
-def _response(complete: pb.GenerateComplete) -> bytes:
-    message: bytes = pb.GenerateResponse(complete=complete).SerializeToString()
-    return message
