@@ -33,6 +33,10 @@ _UTILITIES: dict[str, Any] = {
     "reset_mm_cache": None,
     "reset_prefix_cache": True,
     "is_sleeping": False,
+    "sleep": None,
+    "wake_up": True,
+    "add_lora": True,
+    "remove_lora": True,
     "is_scheduler_paused": False,
 }
 Outputs = dict[int, EngineCoreOutputs]
@@ -159,7 +163,7 @@ class NullEngine:
         """Nothing here waits for anything but input."""
 
     def call_utility(self, method: str, args: list[Any]) -> Any:
-        """The result of one of the few calls that front ends make at start-up. Raises ValueError for another."""
+        """The result of one of the few calls that front ends make. Raises ValueError for another."""
         if method not in _UTILITIES:
             raise ValueError(f"Call to {method} method failed: unknown method, arguments {args}")
         return _UTILITIES[method]

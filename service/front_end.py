@@ -23,7 +23,7 @@ from service.engine import max_cached_tokens
 from service.engine_client import EngineClient
 from service.engines import Engines
 from service.gate import Backend, Gate
-from service.generator import Generator
+from service.generator import AbortElsewhere, Generator, nobody_aborts
 from service.held_message import MAX_HELD_BYTES
 from service.kv_events.feed import KvEventFeed
 from service.listener import PortUse
@@ -83,6 +83,8 @@ class FrontEnd:
         self.exposition.add(partial(overload_families, self.edge, self._loop_lag))
         self.elsewhere: Callable[[int], Elsewhere] = nowhere
         """What other front ends hold of what the limits are for."""
+        self.abort_elsewhere: AbortElsewhere = nobody_aborts
+        """Ends requests that other front ends have."""
         self._listeners: PublicListeners | None = None
 
     @property
@@ -131,6 +133,7 @@ class FrontEnd:
             card,
             has_own_cores=self._config.core.is_local,
             min_flush_interval_s=self._config.limits.min_flush_interval_s,
+            abort_elsewhere=self.abort_elsewhere,
         )
         listen, connections = self._config.listen, self._config.connections
         kserve = KServeServicer(self.gate, self.health, text_threads)

@@ -1,7 +1,7 @@
 """The requests that run: taken on, put to the core, streamed, and always cleaned up after."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -17,6 +17,14 @@ from service.generation_request import GenerationRequest
 from service.run import EventT, Run, Work
 from service.tokenizer import Tokenizer
 from service.wakeup import Wakeup
+
+AbortElsewhere = Callable[[Sequence[str]], Awaitable[int]]
+"""As ``Generator.abort``, in other processes."""
+
+
+async def nobody_aborts(_request_ids: Sequence[str]) -> int:
+    """There is no other process."""
+    return 0
 
 
 class Generator:

@@ -140,10 +140,12 @@ class GatewayServer:
         folder = self._resources.enter_context(private_folder())
         engines = self._engines = self._front_end.open_engines(*self._config.core.socket_addresses(folder))
         core = self._publishing_core(folder)
-        team = self._team = Team(self._config, folder, engines)
+        team = self._team = Team(self._config, folder, engines, self._gate)
         self._gate.on_asleep = team.tell_asleep
         self._front_end.exposition.ask_others = team.metrics
+        self._front_end.exposition.add(team.families)
         self._front_end.elsewhere = team.elsewhere
+        self._front_end.abort_elsewhere = team.abort
         supervisor = self._supervisor = Supervisor(core, engines, folder, team)
         self._resources.push_async_callback(supervisor.stop)
         self._resources.push_async_callback(team.stop)

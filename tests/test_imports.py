@@ -17,6 +17,7 @@ ZMQ_FILES = {
     "core/kv_event_publisher.py",
     "core/io_threads.py",
     "core/output_thread.py",
+    "core/wire/curve.py",
     "core/wire/handshake.py",
     "service/engine_sockets.py",
     "service/kv_events/event_sockets.py",

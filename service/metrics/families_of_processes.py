@@ -1,7 +1,8 @@
 """The metrics of several processes as if they were one: what each counts is added, what all see is told once."""
 
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from prometheus_client.metrics_core import Metric
@@ -9,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 _ADDED_GAUGES = {
     "sluicegate:live_requests",
     "sluicegate:live_sequences",
+    "sluicegate:live_prompt_tokens",
     "sluicegate:streams_open",
     "sluicegate:held_request_bytes",
     "process_resident_memory_bytes",
@@ -16,6 +18,8 @@ _ADDED_GAUGES = {
     "process_open_fds",
 }
 """Of what each process has some. Others are of the cores, of files or of the machine: the first process tells them."""
+_WORST_GAUGES = {"sluicegate:event_loop_lag_seconds"}
+"""What counts is the process that does worst."""
 _SEEN_BY_ALL = {"sluicegate:cores_lost"}
 """Counters of what happens to the cores: each process counts the same."""
 _LORAS = "vllm:lora_requests_info"
@@ -65,19 +69,23 @@ def joined(processes: Sequence[_Families]) -> list[Metric]:
 
 
 def _join(metrics: list[Metric]) -> Metric:
-    first, *others = metrics
+    first = metrics[0]
     if first.name == _LORAS:
-        return _with_loras_of(first, others)
-    is_own = first.name not in _ADDED_GAUGES if first.type == "gauge" else first.name in _SEEN_BY_ALL
-    return first if is_own or not others else _sum(metrics)
+        return _with_loras_of(first, metrics[1:])
+    if first.name in _WORST_GAUGES:
+        return _combined(metrics, max)
+    is_added = first.name in _ADDED_GAUGES if first.type == "gauge" else first.name not in _SEEN_BY_ALL
+    return _combined(metrics, operator.add) if is_added else first
 
 
-def _sum(metrics: list[Metric]) -> Metric:
-    total = Metric(metrics[0].name, metrics[0].documentation, metrics[0].type)
-    values: defaultdict[tuple[str, frozenset[tuple[str, str]]], float] = defaultdict(float)
+def _combined(metrics: list[Metric], combine: Callable[[float, float], float]) -> Metric:
+    """The values of all ``metrics`` under the same name and labels as one."""
+    values: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for metric in metrics:
         for sample in metric.samples:
-            values[sample.name, frozenset(sample.labels.items())] += sample.value
+            key = sample.name, frozenset(sample.labels.items())
+            values[key] = combine(values[key], sample.value) if key in values else sample.value
+    total = Metric(metrics[0].name, metrics[0].documentation, metrics[0].type)
     for (name, labels), value in values.items():
         total.add_sample(name, dict(labels), value)
     return total

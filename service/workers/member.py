@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from core.wire.messages import EngineAddresses
 from service.workers import methods
-from service.workers.channel import CallError, Channel, ChannelClosedError, Method
+from service.workers.channel import CallError, Channel, ChannelClosedError, Handlers, Method
 from service.workers.process import WorkerError, WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -17,9 +17,11 @@ _R = TypeVar("_R")
 
 
 class Member:
-    """``number``: 1 and up. ``counts_fd``: of ``SharedCounts``. Owned by the event loop."""
+    """``number``: 1 and up. ``counts_fd``: of ``SharedCounts``. ``handlers``: what a worker may call."""
 
-    def __init__(self, number: int, addresses: EngineAddresses, command: Sequence[str], counts_fd: int) -> None:
+    def __init__(
+        self, number: int, addresses: EngineAddresses, command: Sequence[str], counts_fd: int, handlers: Handlers
+    ) -> None:
         self.number = number
         self.addresses = addresses
         self.settings = ""
@@ -27,6 +29,7 @@ class Member:
         self.is_serving = False
         self._command = command
         self._counts_fd = counts_fd
+        self._handlers = handlers
         self._process: WorkerProcess | None = None
         self._channel: Channel | None = None
         self._preparing: asyncio.Task[None] | None = None
@@ -43,7 +46,7 @@ class Member:
         """Start a process and let it prepare itself. Raises WorkerError if it cannot start."""
         process = self._process = WorkerProcess(self._command, self.number, self._counts_fd)
         logger.info("%s started, pid %d", process.name, process.pid)
-        self._channel = await process.open_channel()
+        self._channel = await process.open_channel(self._handlers)
         self._preparing = asyncio.ensure_future(self._told(process, self._channel, methods.PREPARE, self.settings))
         await asyncio.sleep(0)  # it is told
 

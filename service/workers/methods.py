@@ -1,4 +1,4 @@
-"""What the primary may ask of a worker."""
+"""What the primary may ask of a worker, and a worker of it."""
 
 import msgspec
 
@@ -41,6 +41,8 @@ DRAIN = Method[float, int]("drain", float, int)
 """As ``Gate.drain``."""
 ABORT = Method[list[str], int]("abort", list[str], int)
 """As ``Generator.abort``."""
+ABORT_ANYWHERE = Method[list[str], int]("abort_anywhere", list[str], int)
+"""Of the primary: in all processes. The client of a worker does not know which of them has a request."""
 ABORT_ALL = Method[None, int]("abort_all", result=int)
 SET_ADAPTERS = Method[list[LoRARequest], None]("set_adapters", list[LoRARequest])
 """As ``Adapters.mirror``."""

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Sequence
 
 from service.child_process import ChildProcess
-from service.workers.channel import Channel
+from service.workers.channel import Channel, Handlers
 
 
 class WorkerError(Exception):
@@ -27,6 +27,6 @@ class WorkerProcess(ChildProcess):
         finally:
             theirs.close()
 
-    async def open_channel(self) -> Channel:
-        """Once."""
-        return await Channel.over(self._ours, {})
+    async def open_channel(self, handlers: Handlers) -> Channel:
+        """Once. ``handlers``: what the worker may call."""
+        return await Channel.over(self._ours, handlers)

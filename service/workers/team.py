@@ -6,20 +6,23 @@ A gateway of one process has a team of nobody: every question has the answer 0.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from prometheus_client.metrics_core import Metric
 
 from core.wire.messages import EngineAddresses, LoRARequest
 from service.admission import NUM_BUDGETS
 from service.budget import Elsewhere, Nowhere
 from service.config import CoreConfig, GatewayConfig, ListenConfig
 from service.engines import Engines
+from service.gate import Gate
 from service.metrics.families_of_processes import counted
+from service.metrics.processes import process_families
 from service.reserved_ports import ReservedPorts
 from service.restart_budget import WINDOW_S, RestartBudget
 from service.to_the_end import ToTheEnd
@@ -48,11 +51,12 @@ _STOP_GRACE_S = 5.0
 class Team:
     """``lost`` resolves with the reason when a worker's place cannot be filled any more."""
 
-    def __init__(self, config: GatewayConfig, folder: Path, engines: Engines) -> None:
+    def __init__(self, config: GatewayConfig, folder: Path, engines: Engines, gate: Gate) -> None:
         """``folder`` is private to this gateway. Raises WorkerError if there are no ports to be had.
 
-        ``engines``: the cores as this process sees them.
+        ``engines``, ``gate``: the primary's own.
         """
+        self._gate = gate
         self._config = config
         self._folder = folder
         self._engines = engines
@@ -63,7 +67,8 @@ class Team:
         self._counts = SharedCounts(self._counts_fd, config.workers.num_workers, NUM_BUDGETS)
         places = enumerate(self.addresses, 1)
         command = config.workers.command
-        self._members = [Member(number, place, command, self._counts_fd) for number, place in places]
+        handlers = {methods.ABORT_ANYWHERE: self._abort_anywhere}
+        self._members = [Member(number, place, command, self._counts_fd, handlers) for number, place in places]
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.num_restarts = 0
         """Workers that took the place of another."""
@@ -131,6 +136,10 @@ class Team:
         """What each worker has counted, as a ``Load`` of sluicegate.v1; what it knows of the cores is known here."""
         return self._take_in(await self._ask(methods.REPORT_LOAD, None))
 
+    def families(self) -> Iterator[Metric]:
+        """How many processes there are, the primary included."""
+        return process_families(1 + self.num_serving, self.num_restarts)
+
     async def metrics(self) -> list[bytes]:
         """What each worker has counted, as ``Exposition.encoded``; what it knows of the cores is known here."""
         for member in self._members:
@@ -160,6 +169,10 @@ class Team:
         os.close(self._counts_fd)
         if self._ports is not None:
             self._ports.close()
+
+    async def _abort_anywhere(self, request_ids: list[str]) -> int:
+        """What a worker is asked for, by a client that does not know which process has a request."""
+        return self._gate.look_in().generator.abort(request_ids) + await self.abort(request_ids)
 
     def _take_in(self, reports: list[Report]) -> list[bytes]:
         for report in reports:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ async def work(channel_end: socket.socket, counts_fd: int) -> int:
     """Serve until the primary hangs up, or a signal has this process drained. The exit code."""
     signals, worker = ShutdownSignals(), Worker(counts_fd)
     channel = await Channel.over(channel_end, worker.handlers)
+    worker.channel = channel
     try:
         if not await done_before(signals.first, channel.closed.wait()):
             await done_before(channel.closed, done_before(signals.second, worker.leave()))
@@ -94,6 +96,8 @@ class Worker:
         self._counts_fd = counts_fd
         self._resources = AsyncExitStack()
         self._share: _Share | None = None
+        self.channel: Channel | None = None
+        """To the primary."""
         self.handlers: Handlers = {
             methods.PREPARE: self._prepare,
             methods.OPEN: self._open,
@@ -134,6 +138,7 @@ class Worker:
     async def _prepare(self, text: str) -> None:
         settings = WorkerSettings.from_json(text)
         front_end = FrontEnd(settings.config, self._resources)
+        front_end.abort_elsewhere = self._abort_elsewhere
         num_processes = settings.config.workers.num_workers
         front_end.elsewhere = SharedCounts(self._counts_fd, num_processes, NUM_BUDGETS, settings.number).column
         (input_address,), (output_address,) = settings.addresses.inputs, settings.addresses.outputs
@@ -175,6 +180,10 @@ class Worker:
 
     async def _drain(self, timeout_s: float) -> int:
         return await self._mine.front_end.gate.drain(timeout_s)
+
+    async def _abort_elsewhere(self, request_ids: Sequence[str]) -> int:
+        assert self.channel is not None, "it has told us to serve"
+        return await self.channel.call(methods.ABORT_ANYWHERE, [*request_ids])
 
     async def _abort(self, request_ids: list[str]) -> int:
         return self._mine.backend.generator.abort(request_ids)

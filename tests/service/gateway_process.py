@@ -1,7 +1,7 @@
 """A gateway process of its own, over the tokens of byte_model, with any command for its core, or a core that dials it.
 
-``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S TERMS WORKERS ADDRESS CORE...`` is the child; TERMS
-(JSON) are those of the cores, CORE is a command, or the one address of the handshake.
+``python -m tests.service.gateway_process FOLDER DRAIN_TIMEOUT_S TERMS SIZES ADDRESS CORE...`` is the child; TERMS
+(JSON) are those of the cores, SIZES those of the gateway; CORE is a command, or the one address of the handshake.
 """
 
 import asyncio
@@ -141,6 +141,7 @@ class GatewayProcess(PythonProcess):
         max_restarts: int = 0,
         environment: Mapping[str, str] | None = None,
         num_workers: int = 1,
+        max_queued_requests: int = 2048,
         **more_terms: Any,
     ) -> None:
         terms = {
@@ -151,7 +152,8 @@ class GatewayProcess(PythonProcess):
             "coordinator_command": COORDINATOR_COMMAND if lockstep else (),
             **more_terms,
         }
-        arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), str(num_workers), address, *core
+        sizes = {"num_workers": num_workers, "max_queued_requests": max_queued_requests}
+        arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), json.dumps(sizes), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)
 
     def cores(self) -> list[psutil.Process]:
@@ -170,15 +172,16 @@ class GatewayProcess(PythonProcess):
         return psutil.Process(int(pid))
 
 
-def _main(folder: str, drain_timeout_s: str, terms: str, num_workers: str, address: str, *core: str) -> int:
+def _main(folder: str, drain_timeout_s: str, terms: str, sizes: str, address: str, *core: str) -> int:
+    size_of = json.loads(sizes)
     logging.basicConfig(level=logging.INFO)
     return run(
         GatewayConfig(
             ModelFiles("bytes", Path(folder), Path(folder)),
             _core_config(core, json.loads(terms)),
             ListenConfig((address,), "127.0.0.1:0", "127.0.0.1:0"),
-            LimitsConfig(drain_timeout_s=float(drain_timeout_s)),
-            workers=WorkersConfig(int(num_workers), WORKER_COMMAND),
+            LimitsConfig(size_of["max_queued_requests"], drain_timeout_s=float(drain_timeout_s)),
+            workers=WorkersConfig(size_of["num_workers"], WORKER_COMMAND),
         )
     )
 

@@ -21,6 +21,7 @@ from service.engines import why_unavailable
 from service.errors import InvalidRequest, ServiceError, Unavailable, shown
 from service.gate import Gate
 from service.generation_request import GenerationRequest
+from service.generator import AbortElsewhere, nobody_aborts
 from service.served_model import ServedModel
 from service.servicers.edge import not_built
 from service.servicers.health import Health
@@ -67,11 +68,13 @@ class VllmEngineServicer(Contract):
         *,
         has_own_cores: bool = False,
         min_flush_interval_s: float = 0.0,
+        abort_elsewhere: AbortElsewhere = nobody_aborts,
     ) -> None:
         """``has_own_cores``: started by this gateway, and of this project.
 
         ``min_flush_interval_s``: chunks of a stream are sent no oftener, but for the first and the last.
         """
+        self._abort_elsewhere = abort_elsewhere
         self._gate = gate
         self._health = health
         self._engine = EngineControl(gate)
@@ -143,6 +146,7 @@ class VllmEngineServicer(Contract):
         self._arrivals.abort(request.request_ids)
         with suppress(Unavailable):  # nothing runs before there is a core
             self._gate.look_in().generator.abort(request.request_ids)
+            await self._abort_elsewhere(request.request_ids)
         return pb.AbortResponse()
 
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: _Context) -> pb.GetModelInfoResponse:

@@ -2,7 +2,7 @@
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from service.metrics.families_of_processes import decoded, encoded, joined
+from service.metrics.families_of_processes import counted, decoded, encoded, joined
 
 
 def counter(name: str, **values: float) -> Metric:
@@ -55,6 +55,18 @@ def test_what_all_see_is_told_once() -> None:
     mine = [gauge("vllm:num_requests_running", 2), counter("sluicegate:cores_lost", a=1), gauge("python_info", 1)]
     other = [gauge("vllm:num_requests_running", 1), counter("sluicegate:cores_lost", a=1), gauge("python_info", 1)]
     assert joined([mine, other]) == mine
+
+
+def test_the_worst_process_counts() -> None:
+    """A loop that lags is not made good by one that does not."""
+    lags = [[gauge("sluicegate:event_loop_lag_seconds", seconds)] for seconds in (0.1, 0.5, 0.2)]
+    assert joined(lags) == [gauge("sluicegate:event_loop_lag_seconds", 0.5)]
+
+
+def test_what_is_gone_holds_nothing() -> None:
+    """Of processes that have ended only what they have counted is kept."""
+    families = [counter("sluicegate:rpcs", a=1), gauge("sluicegate:live_requests", 3)]
+    assert decoded(counted([encoded(families), encoded(families)])) == [counter("sluicegate:rpcs", a=2)]
 
 
 def test_adapters_of_all_processes() -> None:

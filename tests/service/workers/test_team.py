@@ -9,12 +9,17 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from smg_grpc_proto.generated import vllm_engine_pb2
+from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
 from service.models import ModelFiles
 from sluicegate.v1 import control_service_pb2 as control_pb
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.service.errors_of_calls import error_of
 from tests.service.gateway_process import GatewayProcess
 from tests.service.metrics.scrape import scrape_async
 
@@ -33,20 +38,26 @@ async def gateway(byte_model: ModelFiles, short_folder: Path) -> AsyncIterator[G
 
 @asynccontextmanager
 async def stub_in_each(gateway: GatewayProcess) -> AsyncIterator[list[InferenceServiceStub]]:
+    """One of the primary and one of the worker."""
+    async with channel_to_each(gateway) as channels:
+        yield [InferenceServiceStub(channel) for channel in channels]
+
+
+@asynccontextmanager
+async def channel_to_each(gateway: GatewayProcess) -> AsyncIterator[list[grpc.aio.Channel]]:
     """One connection to the primary and one to the worker."""
     address = await gateway.until_ready()
     pids = [gateway.pid, *(worker.pid for worker in gateway.workers())]
     async with AsyncExitStack() as channels:
-        found: dict[int, InferenceServiceStub] = {}
+        found: dict[int, grpc.aio.Channel] = {}
         for _ in range(_MAX_CONNECTIONS):
             options = [("grpc.use_local_subchannel_pool", 1)]
             channel = await channels.enter_async_context(grpc.aio.insecure_channel(address, options))
             before = {pid: connections_of(pid, address) for pid in pids}
             await channel.channel_ready()
-            stub = InferenceServiceStub(channel)
-            await stub.Tokenize(pb.TokenizeRequest(text="hi"))
+            await InferenceServiceStub(channel).Tokenize(pb.TokenizeRequest(text="hi"))
             (pid,) = [pid for pid in pids if connections_of(pid, address) > before[pid]]
-            found.setdefault(pid, stub)
+            found.setdefault(pid, channel)
             if len(found) == len(pids):
                 break
         yield [found[pid] for pid in pids]
@@ -80,6 +91,13 @@ async def ending(stream: Stream) -> "pb.FinishReason.ValueType":
     while (event := await stream.read()).HasField("delta"):
         pass
     return event.finished.finish_reason
+
+
+async def text_of(stream: Stream) -> str:
+    text = ""
+    while (event := await stream.read()).HasField("delta"):
+        text += event.delta.text
+    return text
 
 
 async def test_each_process_serves(gateway: GatewayProcess) -> None:
@@ -207,3 +225,87 @@ async def test_what_the_core_does_is_told_once(gateway: GatewayProcess) -> None:
         for stream in streams:
             stream.cancel()
         await until_core_runs(operator, 0)
+
+
+async def test_any_process_aborts_for_a_router(gateway: GatewayProcess) -> None:
+    """A router's Abort comes to one process, and ends a request of another."""
+    async with AsyncExitStack() as stack:
+        channels = await stack.enter_async_context(channel_to_each(gateway))
+        for here, there in (channels, channels[::-1]):
+            stream = InferenceServiceStub(here).GenerateStream(endless("r"))
+            assert (await stream.read()).HasField("started")
+            await VllmEngineStub(there).Abort(vllm_engine_pb2.AbortRequest(request_ids=["r"]))
+            assert await ending(stream) == pb.FINISH_REASON_ABORT
+
+
+async def test_adapters_are_the_same_everywhere(gateway: GatewayProcess) -> None:
+    """When LoadLora returns every process serves the adapter, when UnloadLora does none; a new process has them too."""
+    adapted = pb.GenerateRequest(text="hi", lora_name="poet", sampling_params={"max_tokens": 1})
+    async with operator_of(gateway) as operator:
+        await operator.LoadLora(control_pb.LoadLoraRequest(name="poet", path="/poet"))
+        (worker,) = gateway.workers()
+        worker.kill()
+        await gateway.until_logged("(?s)(gateway worker 1 is ready.*){2}")
+        async with stub_in_each(gateway) as stubs:
+            for stub in stubs:
+                await stub.Generate(adapted)
+            await operator.UnloadLora(control_pb.UnloadLoraRequest(name="poet"))
+            for stub in stubs:
+                assert (await error_of(stub.Generate(adapted))).code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_sleep_is_told_everywhere(gateway: GatewayProcess) -> None:
+    """Whichever process is asked says NOT_SERVING while the cores sleep."""
+    async with channel_to_each(gateway) as channels, operator_of(gateway) as operator:
+        watches = [HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for channel in channels]
+        assert [(await watch.read()).status for watch in watches] == [health_pb2.HealthCheckResponse.SERVING] * 2
+        await operator.Sleep(control_pb.SleepRequest())
+        assert [(await watch.read()).status for watch in watches] == [health_pb2.HealthCheckResponse.NOT_SERVING] * 2
+        await operator.WakeUp(control_pb.WakeUpRequest())
+        assert [(await watch.read()).status for watch in watches] == [health_pb2.HealthCheckResponse.SERVING] * 2
+
+
+async def test_terminated_worker_finishes_first(gateway: GatewayProcess) -> None:
+    """SIGTERM to a worker alone: its streams end as they would have, and another takes its place."""
+    (worker,) = gateway.workers()
+    async with stub_in_each(gateway) as (_, stub):
+        request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 50, "ignore_eos": True})
+        stream = stub.GenerateStream(request)
+        assert (await stream.read()).HasField("started")
+        worker.terminate()
+        assert await ending(stream) == pb.FINISH_REASON_LENGTH
+        await gateway.until_logged("(?s)(gateway worker 1 is ready.*){2}")
+        async with stub_in_each(gateway) as stubs:
+            await asyncio.gather(*(stub.Generate(request) for stub in stubs))
+
+
+async def test_every_process_goes_on_with_another_core(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A core that is killed is replaced, and the streams of all processes get their tokens as if it had not been."""
+    gateway = GatewayProcess(byte_model, short_folder, num_workers=2, max_restarts=3)
+    async with gateway, stub_in_each(gateway) as stubs:
+        await check_core_replacement(gateway, stubs)
+        await check_core_replacement(gateway, stubs)
+
+
+async def check_core_replacement(gateway: GatewayProcess, stubs: list[InferenceServiceStub]) -> None:
+    params = {"max_tokens": 100, "ignore_eos": True, "temperature": 0}
+    streams = [stub.GenerateStream(pb.GenerateRequest(text="hi", sampling_params=params)) for stub in stubs]
+    for stream in streams:
+        assert (await stream.read()).HasField("started")
+    gateway.cores()[-1].kill()
+    first, second = [await text_of(stream) for stream in streams]
+    assert first == second
+    assert len(first) == 100
+
+
+async def test_limits_are_those_of_all_processes(byte_model: ModelFiles, short_folder: Path) -> None:
+    """What one process has taken on leaves less room in the other."""
+    gateway = GatewayProcess(byte_model, short_folder, num_workers=2, max_queued_requests=3)
+    async with gateway, stub_in_each(gateway) as stubs:
+        streams = [stub.GenerateStream(endless("")) for stub in (*stubs, stubs[0])]
+        for stream in streams:
+            assert (await stream.read()).HasField("started")
+        for stub in stubs:
+            error = await error_of(stub.Generate(endless("")))
+            assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "3 of at most 3 sequences" in error.message
