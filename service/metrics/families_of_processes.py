@@ -16,6 +16,7 @@ _ADDED_GAUGES = {
     "process_resident_memory_bytes",
     "process_virtual_memory_bytes",
     "process_open_fds",
+    "process_max_fds",
 }
 """Of what each process has some. Others are of the cores, of files or of the machine: the first process tells them."""
 _WORST_GAUGES = {"sluicegate:event_loop_lag_seconds"}
