@@ -134,9 +134,10 @@ class FrontEnd:
             has_own_cores=self._config.core.is_local,
             min_flush_interval_s=self._config.limits.min_flush_interval_s,
             abort_elsewhere=self.abort_elsewhere,
+            kv_events=self.kv_events,
         )
         listen, connections = self._config.listen, self._config.connections
-        kserve = KServeServicer(self.gate, self.health, text_threads)
+        kserve = KServeServicer(self.gate, self.health, text_threads, self._config.limits.min_flush_interval_s)
         listeners = self._listeners = PublicListeners(listen, connections, guards, self.calls, self.edge, port_use)
         for server in listeners.servers:
             add_public_services(server, inference, vllm_engine, kserve, self.health)

@@ -11,12 +11,16 @@ MAX_BLOCKS_PER_CHUNK = 256
 
 
 class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
-    """Batch ``number`` of the core of ``rank``; ``num_bytes`` as it came over the wire."""
+    """Batch ``number`` of the core of ``rank``; ``num_bytes`` as it came over the wire.
+
+    ``cache_salts``: for each event that stores blocks, the salt of the requests that share them, where it is known.
+    """
 
     rank: int
     number: int
     batch: KVEventBatch
     num_bytes: int
+    cache_salts: Sequence[str | None] = ()
 
 
 class KnownBlock(msgspec.Struct, frozen=True, gc=False):
@@ -30,6 +34,7 @@ class KnownBlock(msgspec.Struct, frozen=True, gc=False):
     lora_name: str | None
     medium: str | None
     extra_keys: ExtraKeys | None
+    cache_salt: str | None
     group_idx: int | None
     kv_cache_spec_kind: str | None
     kv_cache_spec_sliding_window: int | None

@@ -28,16 +28,20 @@ class KnownBlocks:
     def __len__(self) -> int:
         return self._num_blocks
 
-    def learn(self, event: KVEvent) -> None:
-        """Raises ValueError for what cannot be, TooManyBlocksError for what cannot be true."""
+    def learn(self, event: KVEvent) -> str | None:
+        """The salt of what it stores. Raises ValueError for what cannot be, TooManyBlocksError for what cannot be true.
+
+        Only the first block of a prompt tells its salt: the others have that of the block before them.
+        """
         match event:
             case BlockStored():
-                self._store(event)
+                return self._store(event)
             case BlockRemoved():
                 for block_hash in event.block_hashes:
                     self._remove((event.medium, event.group_idx), block_hash)
             case AllBlocksCleared():
                 self.clear()
+        return None
 
     def clear(self) -> None:
         self._places.clear()
@@ -53,16 +57,19 @@ class KnownBlocks:
                 listed += [block] * copies
         return listed
 
-    def _store(self, event: BlockStored) -> None:
+    def _store(self, event: BlockStored) -> str | None:
         place = event.medium, event.group_idx
         blocks = self._places.setdefault(place, {})
-        for block in _blocks_of(event):
+        parent = None if event.parent_block_hash is None else blocks.get(event.parent_block_hash)
+        cache_salt = _salt_of(event) if parent is None else parent.cache_salt
+        for block in _blocks_of(event, cache_salt):
             if blocks.setdefault(block.block_hash, block) is not block:
                 key = place, block.block_hash
                 self._further_copies[key] = self._further_copies.get(key, 0) + 1
             self._num_blocks += 1
         if self._num_blocks > self._max_blocks:
             raise TooManyBlocksError(f"it has told of more than {self._max_blocks} blocks")
+        return cache_salt
 
     def _remove(self, place: _Place, block_hash: _Hash) -> None:
         blocks = self._places.get(place, {})
@@ -76,7 +83,13 @@ class KnownBlocks:
             del blocks[block_hash]
 
 
-def _blocks_of(event: BlockStored) -> Iterator[KnownBlock]:
+def _salt_of(event: BlockStored) -> str | None:
+    """Of its first block, as vLLM has it: the text among its keys that is not the adapter's name."""
+    first_keys = event.extra_keys[0] if event.extra_keys else None
+    return next((key for key in first_keys or () if isinstance(key, str) and key != event.lora_name), None)
+
+
+def _blocks_of(event: BlockStored, cache_salt: str | None) -> Iterator[KnownBlock]:
     size, num_blocks = event.block_size, len(event.block_hashes)
     if size < 1 or len(event.token_ids) != num_blocks * size:
         raise ValueError(f"{num_blocks} blocks of {size} tokens with {len(event.token_ids)} tokens")
@@ -91,6 +104,7 @@ def _blocks_of(event: BlockStored) -> Iterator[KnownBlock]:
             event.lora_name,
             event.medium,
             extra_keys[index] if index < len(extra_keys) else None,
+            cache_salt,
             event.group_idx,
             event.kv_cache_spec_kind,
             event.kv_cache_spec_sliding_window,

@@ -37,14 +37,13 @@ class RankEvents:
         number = self.next_number
         try:
             batch = self._decoder.decode(payload)
-            for event in batch.events:
-                self._known.learn(event)
+            cache_salts = [self._known.learn(event) for event in batch.events]
         except (WireError, ValueError, TooManyBlocksError) as error:
             self.lose(f"batch {number} cannot be used: {error}", number + 1)
             return
         self.next_number += 1
         self._history.add(number, payload)
-        self._on_batch(NumberedBatch(self.rank, number, batch, len(payload)))
+        self._on_batch(NumberedBatch(self.rank, number, batch, len(payload), cache_salts))
 
     def lose(self, reason: str, next_number: int = 0) -> None:
         """Nothing that is known holds any more; it goes on with ``next_number``, as with a core never seen before."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from service.errors import DataLoss, ServiceError
 from service.kv_events.batches import NumberedBatch, SnapshotChunk
@@ -30,6 +31,11 @@ class Subscription:
 
     def __repr__(self) -> str:
         return f"Subscription({len(self._waiting)} batches of {self._num_bytes} bytes wait)"
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing comes any more; what it has failed with is still to be raised."""
+        return self._is_ended
 
     def put(self, batch: NumberedBatch) -> None:
         """Leave ``batch`` for the subscriber, if it wants it."""
@@ -71,6 +77,13 @@ class Subscription:
                 return batch
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
+
+    async def next_within(self, timeout_s: float) -> NumberedBatch | SnapshotChunk | None:
+        """As ``next``; None also if nothing comes for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                return await self.next()
+        return None
 
     def _wants(self, rank: int) -> bool:
         return self._rank is None or rank == self._rank

@@ -47,10 +47,14 @@ def _not_served(method: str, why: str) -> Any:
 class KServeServicer(GRPCInferenceServiceServicer):
     """Requests run beside those of the other services. Their ids are echoed and need not be unique."""
 
-    def __init__(self, gate: Gate, health: Health, text_threads: TextThreads) -> None:
+    def __init__(
+        self, gate: Gate, health: Health, text_threads: TextThreads, min_flush_interval_s: float = 0.0
+    ) -> None:
+        """``min_flush_interval_s``: responses of a stream are sent no oftener, but for the first and the last."""
         self._gate = gate
         self._health = health
         self._text_threads = text_threads
+        self._min_flush_interval_s = min_flush_interval_s
         self._statistics = InferStatistics()
 
     async def ServerLive(self, request: pb.ServerLiveRequest, context: _Context) -> pb.ServerLiveResponse:
@@ -141,7 +145,7 @@ class KServeServicer(GRPCInferenceServiceServicer):
         backend = self._gate.enter()
         backend.adapters.check_loaded(request.generation.lora)
         responses = InferResponses(request, backend.model.tokenizer)
-        wakeup = Wakeup()
+        wakeup = Wakeup(self._min_flush_interval_s if request.is_stream else 0.0)
         with backend.generator.open(request.generation, wakeup.set) as run:
             while not run.finished:
                 await wakeup.wait()

@@ -18,16 +18,18 @@ from core.wire.sampling_params import Violation
 from service.embedding import EmbeddingRequest
 from service.engine_control import EngineControl
 from service.engines import why_unavailable
-from service.errors import InvalidRequest, ServiceError, Unavailable, shown
+from service.errors import InvalidRequest, OutOfRange, ServiceError, Unavailable, Unimplemented, shown
 from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.generator import AbortElsewhere, nobody_aborts
+from service.kv_events.feed import KvEventFeed
 from service.served_model import ServedModel
-from service.servicers.edge import not_built
 from service.servicers.health import Health
 from service.servicers.responses import off_loop_if_large
 from service.servicers.vllm_engine.arrivals import Arrivals
 from service.servicers.vllm_engine.cache_flush import flush_cache
+from service.servicers.vllm_engine.kv_event_batches import KvEventBatches
+from service.servicers.vllm_engine.load_records import TICK_S, CoreLoads, LoadRecords
 from service.servicers.vllm_engine.loads import scheduler_load
 from service.servicers.vllm_engine.model_info import ModelCard
 from service.servicers.vllm_engine.requests import to_embedding_request, to_generation_request
@@ -69,6 +71,7 @@ class VllmEngineServicer(Contract):
         has_own_cores: bool = False,
         min_flush_interval_s: float = 0.0,
         abort_elsewhere: AbortElsewhere = nobody_aborts,
+        kv_events: KvEventFeed | None = None,
     ) -> None:
         """``has_own_cores``: started by this gateway, and of this project.
 
@@ -82,6 +85,7 @@ class VllmEngineServicer(Contract):
         self._model = model
         self._has_own_cores = has_own_cores
         self._min_flush_interval_s = min_flush_interval_s
+        self._kv_events = kv_events
         self._tokenizer = TokenizerArchive(model.tokenizer_folder)
         self._arrivals = Arrivals()
 
@@ -174,7 +178,23 @@ class VllmEngineServicer(Contract):
         for chunk in await self._tokenizer.chunks():
             yield chunk
 
-    SubscribeKvEvents = not_built("SubscribeKvEvents")
+    async def SubscribeKvEvents(
+        self, request: common_pb2.SubscribeKvEventsRequest, context: _Context
+    ) -> AsyncIterator[common_pb2.KvEventBatch]:
+        if self._kv_events is None:
+            raise Unimplemented("KV events are off: start the server with --kv-events", reason="KV_EVENTS_OFF")
+        if request.start_sequence_number:
+            raise OutOfRange("start_sequence_number: must be 0, each core counts by itself", reason="NOT_KEPT")
+        backend = self._gate.look_in()
+        ranks = range(len(backend.engine.engines.all)) if request.load_records_before_first_batch else ()
+        batches, records = KvEventBatches(), LoadRecords(CoreLoads(backend), ranks)
+        with self._kv_events.subscribe() as subscription:
+            await context.send_initial_metadata(())  # From here on nothing is missed.
+            while not subscription.has_ended:
+                if (item := await subscription.next_within(TICK_S)) is not None:
+                    yield records.stamp(batches.of(item))
+                for record in records.due():
+                    yield record
 
     async def _read_generation(self, request: pb.GenerateRequest) -> GenerationRequest:
         """``start`` checks the room again; a full queue should not have to read a long text first."""

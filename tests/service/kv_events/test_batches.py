@@ -4,7 +4,7 @@ import pytest
 
 from service.kv_events.batches import MAX_BLOCKS_PER_CHUNK, KnownBlock, chunks_of
 
-BLOCK = KnownBlock(b"h", None, [1], 1, None, None, None, None, None, None, None)
+BLOCK = KnownBlock(b"h", None, [1], 1, None, None, None, None, None, None, None, None)
 
 
 @pytest.mark.parametrize(

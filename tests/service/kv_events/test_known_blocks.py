@@ -33,6 +33,16 @@ def test_a_block_keeps_what_was_said_of_it() -> None:
     assert first.lora_name == "a"
 
 
+def test_the_salt_of_a_prompt() -> None:
+    """Its first block tells it; what is stored later has that of the block before it."""
+    known = KnownBlocks()
+    assert known.learn(stored(1, lora_name="a", extra_keys=[("a", "salt")])) == "salt"
+    assert known.learn(stored(2, count=2, parent=1, lora_name="a", extra_keys=[("a",), ("a",)])) == "salt"
+    assert known.learn(stored(7, extra_keys=[None])) is None
+    assert known.learn(stored(9, lora_name="a", extra_keys=[("a", b"digest")])) is None
+    assert [block.cache_salt for block in known.listed()] == ["salt", "salt", "salt", None, None]
+
+
 def test_copies_are_counted() -> None:
     """A block that was stored twice can be found until it has been removed twice."""
     known = KnownBlocks()
