@@ -19,7 +19,7 @@ from core.front_ends import FrontEnds
 from core.logs import ThrottledLog
 from core.replies import refusal, utility_failure
 from core.wire.codec import Decoder, WireError
-from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, RequestType, UtilityCall
+from core.wire.messages import EngineCoreOutputs, EngineCoreRequest, RequestType, UtilityCall, without_words
 from core.wire.salvage import salvage_call, salvage_request
 from core.wire.tensor_ipc import TensorReceiver
 from core.wire.waves import COORDINATOR_READY, StartWave
@@ -134,7 +134,8 @@ class Intake:
     def _refuse(self, request_id: str, client_index: int, error: Exception, name: str | None = None) -> None:
         """``name``: what the front end's log calls it, if that is known."""
         if isinstance(error, ValueError | WireError):
-            self._refused.warning("refused request %.100s: %s", request_id, error, request_id=name or request_id)
+            cause = without_words(str(error))
+            self._refused.warning("refused request %.100s: %s", request_id, cause, request_id=name or request_id)
         else:
             extra = {"request_id": name or request_id}
             logger.error("request %.100s could not be taken", request_id, exc_info=error, extra=extra)

@@ -2,7 +2,7 @@
 
 import logging
 
-from core.wire.messages import REFUSED
+from core.wire.messages import REFUSED, without_words
 from core.wire.sampling_params import Violation
 from service.errors import InvalidRequest
 from service.structured_output import field_of
@@ -16,8 +16,10 @@ _FIELDS = {"pooling_params.dimensions": "dimensions", "lora_request": "lora_name
 def raise_if_refused(request_id: str, cause: object) -> None:
     """Raises InvalidRequest if ``cause``, the stop_reason of a request that ended as ERROR, is a refusal."""
     if isinstance(cause, str) and cause.startswith(REFUSED):
-        logger.warning("request %s: the engine %s", request_id, cause, extra={"request_id": request_id})
-        raise InvalidRequest([_violation(cause.removeprefix(REFUSED))], reason="REFUSED_BY_ENGINE")
+        wrong = cause.removeprefix(REFUSED)
+        extra = {"request_id": request_id}
+        logger.warning("request %s: the engine refused it: %s", request_id, without_words(wrong), extra=extra)
+        raise InvalidRequest([_violation(wrong)], reason="REFUSED_BY_ENGINE")
 
 
 def _violation(cause: str) -> Violation:

@@ -26,6 +26,12 @@ REFUSED = "refused: "
 """How the ``stop_reason`` of an ERROR begins if the core did not take the request on: what follows is wrong with it."""
 
 
+def without_words(cause: str) -> str:
+    """What is wrong with a request, for a log: of a form only the field, as the rest may be the caller's own words."""
+    field, _, _ = cause.partition(" ")
+    return f"{field} is wrong" if field.startswith("structured_outputs.") else cause
+
+
 class RequestType(enum.Enum):
     """First frame of every message to the core: one raw byte. The last three never leave the process."""
 

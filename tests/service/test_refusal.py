@@ -26,3 +26,11 @@ def test_the_field_is_the_clients(cause: str, violation: tuple[str, str]) -> Non
 @pytest.mark.parametrize("cause", [None, 5, "a stop string", "3 NaN in its logits"])
 def test_other_causes_are_none(cause: int | str | None) -> None:
     raise_if_refused("r", cause)
+
+
+def test_what_the_caller_wrote_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The cause may hold a part of the schema or pattern: the log has the field alone, the caller all of it."""
+    with pytest.raises(InvalidRequest, match="unclosed group: MARK"):
+        raise_if_refused("r", f"{REFUSED}structured_outputs.regex unclosed group: MARK")
+    assert "request r: the engine refused it: structured_outputs.regex is wrong" in caplog.text
+    assert "MARK" not in caplog.text
