@@ -1,6 +1,7 @@
 """sluicegate.v1 requests checked and put into the gateway's own terms; every fault of a request is found at once."""
 
 import uuid
+from collections.abc import Sequence
 
 from core.wire.messages import LoRARequest
 from core.wire.sampling_params import Violation
@@ -14,6 +15,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 
 MAX_REQUEST_ID_BYTES = 256
 MAX_CACHE_SALT_BYTES = 1024
+MAX_ABORTED_IDS = 2**16
 
 
 def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequest:
@@ -93,6 +95,13 @@ def detokenize(request: pb.DetokenizeRequest, model: ServedModel) -> pb.Detokeni
     if violations:
         raise InvalidRequest(violations)
     return pb.DetokenizeResponse(text=model.tokenizer.decode(token_ids, request.skip_special_tokens))
+
+
+def read_request_ids(request_ids: Sequence[str]) -> list[str]:
+    """Those of an Abort. Raises InvalidRequest for more than could ever be live: to look for millions takes seconds."""
+    if (count := len(request_ids)) > MAX_ABORTED_IDS:
+        raise InvalidRequest([Violation("request_ids", f"must be at most {MAX_ABORTED_IDS}, got {count}")])
+    return list(request_ids)
 
 
 def _check_model(name: str, model: ServedModel) -> None:

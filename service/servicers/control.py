@@ -24,6 +24,7 @@ from service.kv_events.feed import KvEventFeed
 from service.servicers.kv_events import to_response
 from service.servicers.load import load_of, with_loads_of_others
 from service.to_the_end import ToTheEnd
+from service.translate import read_request_ids
 from service.workers.team import Team
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceServicer
@@ -38,6 +39,7 @@ _DEFAULT_WATCH_INTERVAL_S = 1.0
 _WATCH_INTERVAL_BOUNDS_S = (0.1, 3600.0)
 _DEFAULT_SLEEP_LEVEL = 1
 _MAX_SLEEP_LEVEL = 2
+_MAX_LOGGED_BYTES = 4096
 _WAKE_TAGS = ("weights", "kv_cache", "scheduling")
 _PROFILE_PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}|")
 _PAUSE_MODES = {
@@ -55,7 +57,9 @@ def _logged(
 
     @functools.wraps(method)
     async def logged(self: "ControlServicer", request: _Request, context: _Context) -> _Response:
-        asked_for = MessageToString(request, as_one_line=True).strip()
+        num_bytes = request.ByteSize()
+        is_short = num_bytes <= _MAX_LOGGED_BYTES
+        asked_for = MessageToString(request, as_one_line=True).strip() if is_short else f"{num_bytes} bytes"
         logger.info("%s {%.200s} from %s", method.__name__, asked_for, context.peer())
         return await method(self, request, context)
 
@@ -138,8 +142,9 @@ class ControlServicer(ControlServiceServicer):
 
     @_logged
     async def Abort(self, request: pb.AbortRequest, context: _Context) -> pb.AbortResponse:
-        num_aborted = self._gate.look_in().generator.abort(request.request_ids)
-        return pb.AbortResponse(num_aborted=num_aborted + await self._team.abort(request.request_ids))
+        request_ids = read_request_ids(request.request_ids)
+        num_aborted = self._gate.look_in().generator.abort(request_ids)
+        return pb.AbortResponse(num_aborted=num_aborted + await self._team.abort(request_ids))
 
     @_logged
     async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:

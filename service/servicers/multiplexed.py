@@ -10,7 +10,7 @@ core's message. While the client does not read, the outputs of each run are merg
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
 
 from core.wire.sampling_params import Violation
@@ -24,6 +24,7 @@ from service.servicers.event_encoder import EventEncoder
 from service.servicers.intake import Intake
 from service.servicers.protobuf_bytes import bytes_tag, varint
 from service.servicers.responses import is_small
+from service.translate import read_request_ids
 from service.wakeup import Wakeup
 from sluicegate.v1 import inference_service_pb2 as pb
 
@@ -130,8 +131,13 @@ class MultiplexedSession:
         live.run = live.exits.enter_context(self._intake.open(request, live.on_arrival))
         self._live[request.request_id] = live
 
-    def _abort(self, request_ids: Iterable[str]) -> None:
-        for request_id in request_ids:
+    def _abort(self, request_ids: Sequence[str]) -> None:
+        try:
+            named = read_request_ids(request_ids)
+        except InvalidRequest as error:
+            self._fail("", error)
+            return
+        for request_id in named:
             if (live := self._live.get(request_id)) is not None:
                 live.run.abort()
             elif (reading := self._reading.pop(request_id, None)) is not None:

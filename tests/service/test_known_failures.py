@@ -12,9 +12,12 @@ import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from smg_grpc_proto.generated import vllm_engine_pb2
+from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
 from core.wire.messages import EngineCoreOutput, FinishReason
 from service.server import GatewayServer
+from service.translate import MAX_ABORTED_IDS
 from sluicegate.v1 import control_service_pb2
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
@@ -96,6 +99,23 @@ async def test_21_aborts_of_what_is_not_there(
     core.emit_token(other_id, 65, FinishReason.LENGTH)
     assert (await events_of(other))[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
     await until_idle(gateway)
+
+
+async def test_21_endless_list_of_ids(channel: grpc.aio.Channel, control: ControlServiceStub) -> None:
+    """Is refused, whatever the API, before anybody looks for them."""
+    request_ids = ["x"] * (MAX_ABORTED_IDS + 1)
+    calls = [
+        control.Abort(control_service_pb2.AbortRequest(request_ids=request_ids)),
+        VllmEngineStub(channel).Abort(vllm_engine_pb2.AbortRequest(request_ids=request_ids)),
+    ]
+    for call in calls:
+        error = await error_of(call)
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["request_ids"])
+    stream = InferenceServiceStub(channel).GenerateMultiplexed()
+    await stream.write(pb.MultiplexedRequest(abort={"request_ids": request_ids}))
+    (entry,) = (await stream.read()).errors
+    assert entry.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    stream.cancel()
 
 
 def _params(**fields: Any) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from service.servicers.vllm_engine.server_info import server_info
 from service.servicers.vllm_engine.statuses import as_routers_expect
 from service.servicers.vllm_engine.tokenizer_archive import TokenizerArchive
 from service.text_threads import TextThreads
+from service.translate import read_request_ids
 from service.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
@@ -147,10 +148,11 @@ class VllmEngineServicer(Contract):
         return common_pb2.ProfileResponse(success=True, message="profiled")
 
     async def Abort(self, request: pb.AbortRequest, context: _Context) -> pb.AbortResponse:
-        self._arrivals.abort(request.request_ids)
+        request_ids = read_request_ids(request.request_ids)
+        self._arrivals.abort(request_ids)
         with suppress(Unavailable):  # nothing runs before there is a core
-            self._gate.look_in().generator.abort(request.request_ids)
-            await self._abort_elsewhere(request.request_ids)
+            self._gate.look_in().generator.abort(request_ids)
+            await self._abort_elsewhere(request_ids)
         return pb.AbortResponse()
 
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: _Context) -> pb.GetModelInfoResponse:
