@@ -5,6 +5,7 @@ guarded     grpc_addresses        where configured               those of client
 plaintext   plaintext_addresses   never                          never
 admin       admin_address         where configured, unless       those of operators, where configured
                                   only this machine can reach it
+health      health_address        never                          never; nothing but health is there
 """
 
 import asyncio
@@ -84,6 +85,13 @@ def admin_listener(
         listen.socket_mode,
         edge,
     )
+
+
+def health_listener(
+    listen: ListenConfig, connections: ConnectionsConfig, calls: CallInterceptor, edge: ErrorEdge
+) -> Listener:
+    """For probes, not bound yet."""
+    return Listener((), [calls], connections, None, listen.socket_mode, edge)
 
 
 def _interceptors(calls: CallInterceptor, key_check: KeyCheck | None) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]

@@ -30,7 +30,7 @@ from service.gate import Backend, Closed
 from service.generator import Generator
 from service.kv_events.event_sockets import EventAddressError
 from service.listener import ListenError, PortUse
-from service.listeners import admin_listener
+from service.listeners import admin_listener, health_listener
 from service.metrics.endpoint import MetricsEndpoint
 from service.metrics.engine_state import engine_state_families
 from service.metrics.readiness import readiness_families
@@ -40,7 +40,7 @@ from service.security.exposure import exposures
 from service.security.guards import Guards
 from service.security.watched_files import SecurityFileError
 from service.servicers.control import ControlServicer
-from service.services import add_admin_services
+from service.services import add_admin_services, add_health_service
 from service.shutdown_signals import ShutdownSignals, done_before
 from service.supervisor import Supervisor
 from service.workers.methods import Opening
@@ -214,6 +214,8 @@ class GatewayServer:
             logger.warning(exposure)
         await self._front_end.listen(guards, PortUse.FIRST if self._config.workers.is_shared else PortUse.ALONE)
         await self._listen_for_operators(guards, team)
+        if self._config.listen.health_address:
+            await self._listen_for_probes(self._config.listen.health_address)
         if self._config.listen.metrics_address:
             await self._metrics.start(self._config.listen.metrics_address)
             self._resources.push_async_callback(self._metrics.stop)
@@ -221,6 +223,15 @@ class GatewayServer:
         metrics = f"metrics on http://{self.metrics_address}/metrics" if self.metrics_address else "no metrics"
         addresses = ", ".join(self.grpc_addresses), self.admin_address, metrics
         logger.info("listening on %s, admin on %s; %s; loading", *addresses)
+
+    async def _listen_for_probes(self, address: str) -> None:
+        front_end = self._front_end
+        health = health_listener(self._config.listen, self._config.connections, front_end.calls, front_end.edge)
+        self._resources.push_async_callback(health.stop, STOP_GRACE_S)
+        add_health_service(health.server, front_end.health)
+        health.bind(address)
+        await health.server.start()
+        logger.info("health on %s", health.addresses[0])
 
     async def _listen_for_operators(self, guards: Guards, team: Team) -> None:
         listen, connections, calls = self._config.listen, self._config.connections, self._front_end.calls

@@ -51,6 +51,11 @@ def add_public_services(
     add_reflection(server, [INFERENCE, VLLM_ENGINE, KSERVE, _HEALTH])
 
 
+def add_health_service(server: grpc.aio.Server, health: Health) -> None:
+    """What probes call."""
+    add_HealthServicer_to_server(health, server)
+
+
 def add_admin_services(server: grpc.aio.Server, control: ControlServicer, health: Health) -> None:
     """What operators call."""
     add_ControlServiceServicer_to_server(control, server)

@@ -17,6 +17,8 @@ class ListenConfig:
     """``HOST:PORT``; empty = no metrics."""
     plaintext_addresses: tuple[str, ...] = ()
     """As ``grpc_addresses``, but without TLS and keys though they are configured: for neighbours that have neither."""
+    health_address: str = ""
+    """Where health alone is served, without TLS and keys; empty = nowhere but at the other addresses."""
     socket_mode: int = 0o600
     """Permissions of the files of unix sockets. Others than owner and group never have any."""
 
@@ -28,6 +30,8 @@ class ListenConfig:
         for address in self.plaintext_addresses:
             check_listen_address("plaintext_address", address)
         check_listen_address("admin_address", self.admin_address)
+        if self.health_address:
+            check_listen_address("health_address", self.health_address)
         if self.metrics_address:
             checked_host("metrics_address", self.metrics_address)
         if self.socket_mode & ~_MAX_SOCKET_MODE:

@@ -14,7 +14,9 @@ def expiry_family(expires_at: datetime) -> GaugeMetricFamily:
 
 def callers_family(num_calls: Mapping[str, int]) -> CounterMetricFamily:
     """``num_calls`` by the name of the key."""
-    family = CounterMetricFamily("sluicegate:calls_by_key", "Calls let in, by the name of their key.", labels=["name"])
+    family = CounterMetricFamily(
+        "sluicegate:calls_by_key", "Calls let in, by the name of their key.", labels=["key_name"]
+    )
     for name, count in num_calls.items():
         family.add_metric([name], count)
     return family

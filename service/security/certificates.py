@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from service.config import TlsConfig
-from service.security.watched_files import SecurityFileError, WatchedFiles, read_file
+from service.security.watched_files import SecurityFileError, WatchedFiles, read_file, read_secret
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Certificates:
 
 
 def _read(config: TlsConfig) -> _Pair:
-    chain, key = read_file(config.cert), read_file(config.key)
+    chain, key = read_file(config.cert), read_secret(config.key)
     client_ca = None if config.client_ca is None else read_file(config.client_ca)
     certificate = _first_certificate(config.cert, chain)
     if _public_key_of(config.key, key) != certificate.public_key():

@@ -7,6 +7,7 @@ is half written or of which only one of two files is there, is logged once; the 
 
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -61,6 +62,14 @@ def read_file(path: Path) -> bytes:
         raise SecurityFileError(f"cannot read {path}: {error.strerror}") from error
     if len(content) > _MAX_BYTES:
         raise SecurityFileError(f"{path} must have at most {_MAX_BYTES} bytes")
+    return content
+
+
+def read_secret(path: Path) -> bytes:
+    """As ``read_file``; warns where every user of the machine can read it too."""
+    content = read_file(path)
+    if path.stat().st_mode & stat.S_IROTH:
+        logger.warning("everyone on this machine can read %s: chmod o-r", path)
     return content
 
 

@@ -40,6 +40,7 @@ FILES = named("m")
         ),
         (ListenConfig, {"admin_address": "unix:/a\0"}, "admin_address .* none of them 0"),
         (ListenConfig, {"plaintext_addresses": ("localhost",)}, "plaintext_address must be HOST:PORT"),
+        (ListenConfig, {"health_address": "x"}, "health_address must be HOST:PORT"),
         (ListenConfig, {"socket_mode": 0o666}, "socket_mode must be within 770, got 666"),
         (CoreConfig, {"handshake_address": "ipc:///" + 107 * "x"}, "handshake_address .* at most 107 bytes"),
         (ListenConfig, {"admin_address": "::1:5"}, "admin_address must be HOST:PORT .* got '::1:5'"),

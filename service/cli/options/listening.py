@@ -34,6 +34,12 @@ _OPTIONS = [
         "Repeatable.",
     ),
     click.option(
+        "--health-address",
+        default="",
+        metavar="ADDR",
+        help="Where health alone is served, without TLS and keys: Kubernetes probes know neither.",
+    ),
+    click.option(
         "--socket-mode",
         type=OctalMode(),
         default="600",
@@ -53,12 +59,13 @@ _OPTIONS = [
 def _read(
     grpc_address: tuple[str, ...],
     plaintext_address: tuple[str, ...],
+    health_address: str,
     socket_mode: int,
     admin_address: str,
     metrics_address: str,
 ) -> ListenConfig:
     metrics = "" if metrics_address == "off" else metrics_address
-    return ListenConfig(grpc_address, admin_address, metrics, plaintext_address, socket_mode)
+    return ListenConfig(grpc_address, admin_address, metrics, plaintext_address, health_address, socket_mode)
 
 
 LISTENING = OptionGroup("listen", "Addresses", _OPTIONS, _read)

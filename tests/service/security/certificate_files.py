@@ -15,6 +15,7 @@ def write_pair(authority: trustme.CA, folder: Path, **options: object) -> TlsCon
     certificate = authority.issue_cert(HOST, "localhost", **options)  # type: ignore[arg-type]
     files = TlsConfig(folder / "tls.crt", folder / "tls.key")
     files.cert.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    files.key.touch(0o600)
     files.key.write_bytes(certificate.private_key_pem.bytes())
     return files
 

@@ -34,7 +34,7 @@ async def test_whose_key_it_is(serve: Serve, security: SecurityConfig, caplog: p
         stream = channel.unary_stream(f"/{WHOAMI}/UnaryStream")(b"", metadata=(bearer(KEY),))
         assert [answer async for answer in stream] == [b"alice"]
         (counted,) = [family for family in served.guards.families() if family.name == "sluicegate:calls_by_key"]
-        assert [(sample.labels, sample.value) for sample in counted.samples] == [({"name": "alice"}, 3)]
+        assert [(sample.labels, sample.value) for sample in counted.samples] == [({"key_name": "alice"}, 3)]
     assert caplog.text.count("key_name=alice") == 3
     assert KEY not in caplog.text
 
