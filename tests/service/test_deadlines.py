@@ -25,11 +25,13 @@ from service.server import GatewayServer
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
 from service.text_threads import NUM_THREADS, TextThreads
+from sluicegate.third_party.inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub, add_InferenceServiceServicer_to_server
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import READY, FakeCore
 from tests.service.servicers.calls import Stream, until_idle
+from tests.service.servicers.kserve.requests import infer_request
 
 TIMEOUT_S = 2
 
@@ -66,6 +68,30 @@ async def test_stream_of_routers(
     request_id = (await core.receive_add()).request_id
     for _ in range(num_tokens):
         core.emit_token(request_id, 65)
+    await until_late(stream)
+    assert await core.receive_abort() == [request_id]
+    await until_idle(gateway)
+
+
+async def test_multiplexed_stream(inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer) -> None:
+    """The stream's deadline is that of all its requests, whichever wait and whichever run."""
+    stream = inference.GenerateMultiplexed(timeout=TIMEOUT_S)
+    for name in ("a", "b"):
+        await stream.write(pb.MultiplexedRequest(generate=pb.GenerateRequest(request_id=name, text="hi")))
+    ids = [(await core.receive_add()).request_id for _ in range(2)]
+    core.emit_token(ids[0], 65)
+    await until_late(stream)
+    aborted = [*await core.receive_abort(), *await core.receive_abort()]
+    assert sorted(aborted) == sorted(ids)
+    await until_idle(gateway)
+
+
+async def test_stream_of_triton(channel: grpc.aio.Channel, core: FakeCore, gateway: GatewayServer) -> None:
+    """ModelStreamInfer, likewise."""
+    stream = GRPCInferenceServiceStub(channel).ModelStreamInfer(timeout=TIMEOUT_S)
+    await stream.write(infer_request(stream=True))
+    request_id = (await core.receive_add()).request_id
+    core.emit_token(request_id, 65)
     await until_late(stream)
     assert await core.receive_abort() == [request_id]
     await until_idle(gateway)

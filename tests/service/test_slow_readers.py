@@ -1,15 +1,18 @@
 """Clients that read slowly, or not at all: what they cost is bounded, and nobody else notices."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import grpc
 import pytest
+from smg_grpc_proto.generated import vllm_engine_pb2
+from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
 from core.wire.messages import EngineCoreOutput, FinishReason
 from service.config import GatewayConfig
 from service.server import GatewayServer
+from sluicegate.third_party.inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2 import GetLoadRequest, WatchLoadRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
@@ -18,6 +21,7 @@ from tests.service.errors_of_calls import CallError, parsed
 from tests.service.fake_core import FakeCore
 from tests.service.metrics.scrape import scrape_async
 from tests.service.servicers.calls import Stream, events_of, until_idle
+from tests.service.servicers.kserve.requests import infer_request
 
 ONE_MESSAGE = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
 """The window of a client that takes a message only when it reads one."""
@@ -125,3 +129,44 @@ async def test_every_stream_is_watched(gateway: GatewayServer) -> None:
             while not (await scrape_async(gateway.metrics_address)).value("sluicegate:stalled_streams_total"):
                 pass
         assert (await end_of(stream)).reason == "WRITE_STALLED"
+
+
+async def multiplexed(channel: grpc.aio.Channel) -> Stream:
+    stream = InferenceServiceStub(channel).GenerateMultiplexed()
+    await stream.write(pb.MultiplexedRequest(generate=pb.GenerateRequest(request_id="r", text="hi")))
+    return stream
+
+
+async def of_triton(channel: grpc.aio.Channel) -> Stream:
+    stream = GRPCInferenceServiceStub(channel).ModelStreamInfer()
+    await stream.write(infer_request(stream=True))
+    return stream
+
+
+async def of_routers(channel: grpc.aio.Channel) -> Stream:
+    prompt = vllm_engine_pb2.TokenizedInput(input_ids=[104, 105])
+    request = vllm_engine_pb2.GenerateRequest(request_id="r", tokenized=prompt, stream=True)
+    return VllmEngineStub(channel).Generate(request)
+
+
+@impatient
+@pytest.mark.parametrize("start", [multiplexed, of_triton, of_routers])
+async def test_streams_of_other_apis_are_cut_too(
+    core: FakeCore, gateway: GatewayServer, start: Callable[[grpc.aio.Channel], Awaitable[Stream]]
+) -> None:
+    """Their requests are aborted in the core, and leave the tables, while nobody reads."""
+    async with grpc.aio.insecure_channel(gateway.grpc_addresses[0], options=ONE_MESSAGE) as channel:
+        stream = await start(channel)
+        request_id = (await core.receive_add()).request_id
+        emitting = asyncio.ensure_future(emit_for_ever(core, request_id))
+        assert await core.receive_abort() == [request_id]
+        emitting.cancel()
+        await until_idle(gateway)
+        assert (await end_of(stream)).code is grpc.StatusCode.ABORTED
+
+
+async def emit_for_ever(core: FakeCore, request_id: str) -> None:
+    """As long as the test wants: each message of the core makes one for the client, until that does not read."""
+    while True:
+        core.emit_token(request_id, 65)
+        await asyncio.sleep(0.01)
