@@ -1,8 +1,11 @@
 """Cores of a real model that publish, a server that follows them, a router that subscribes."""
 
+import re
 import signal
 
 import grpc
+import psutil
+import pytest
 
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
@@ -17,7 +20,10 @@ def blocks_of(message: pb.SubscribeKvEventsResponse) -> list[bytes]:
 
 
 def test_a_router_follows_two_cores() -> None:
-    """What each computes is told with its rank and tokens; who comes late gets it as a snapshot."""
+    """What each computes is told with its rank and tokens; who comes late gets it as a snapshot.
+
+    When a core is killed, its subscribers are told to forget, and the one in its place begins anew.
+    """
     flags = "--kv-events", "--data-parallel-size", "2", "--kv-cache-memory", "64MiB", "--block-size", "4"
     with serving(*flags) as server, Client(server.address) as client:
         with grpc.insecure_channel(server.admin_address) as channel:
@@ -37,6 +43,17 @@ def test_a_router_follows_two_cores() -> None:
                 assert snapshot.snapshot.num_blocks == len(token_ids) // 4
                 assert blocks_of(snapshot) == [*stored.block_hashes]
                 late.cancel()
+            killed = re.findall(r"core started, pid ([0-9]+)", server.process.log)[1]
+            psutil.Process(int(killed)).kill()
+            with pytest.raises(grpc.RpcError) as lost:
+                next(call)
+            assert lost.value.code() is grpc.StatusCode.DATA_LOSS
+            call = control.SubscribeKvEvents(pb.SubscribeKvEventsRequest(data_parallel_rank=1), timeout=60)
+            call.initial_metadata()
+            client.generate(STORY, max_tokens=1, data_parallel_rank=1)
+            message = next(call)
+            assert (message.data_parallel_rank, message.sequence_number) == (1, 0)
+            assert blocks_of(message)
             call.cancel()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(EXIT_TIMEOUT_S) == 0
