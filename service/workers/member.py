@@ -12,6 +12,9 @@ from service.workers.process import WorkerError, WorkerProcess
 
 logger = logging.getLogger(__name__)
 
+_STOP_GRACE_S = 5.0
+"""More than a worker gives its last answers."""
+
 _A = TypeVar("_A")
 _R = TypeVar("_R")
 
@@ -72,18 +75,18 @@ class Member:
         assert self._process is not None, "started"
         process = self._process
         end = f"{process.name}, pid {process.pid}, ended with {await process.exited()}"
-        await self.stop(0)
+        await self.stop()
         return end
 
-    async def stop(self, grace_s: float) -> None:
-        """Let the last answers leave, then end and reap the process, by force after ``grace_s``."""
+    async def stop(self) -> None:
+        """Let the last answers leave, then end and reap the process. May be called again."""
         self.is_serving = False
         if self._preparing is not None:
             self._preparing.cancel()
         if self._channel is not None:
             await self._channel.close()
         if self._process is not None:
-            await self._process.let_go(grace_s)
+            await self._process.let_go(_STOP_GRACE_S)
             self._process = self._channel = None
 
     async def _told(self, process: WorkerProcess, channel: Channel, method: Method[_A, None], argument: _A) -> None:

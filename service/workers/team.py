@@ -44,8 +44,6 @@ _EXCHANGE_INTERVAL_S = 0.1
 _LOOK_AT_CORES_S = 0.1
 _MAX_RESTARTS = 20
 """Of each worker, within the window of ``RestartBudget``."""
-_STOP_GRACE_S = 5.0
-"""More than a worker gives its last answers."""
 
 
 class Team:
@@ -165,7 +163,7 @@ class Team:
         self._is_ending = True
         for watch in self._watches:
             watch.cancel()
-        await asyncio.gather(*(member.stop(_STOP_GRACE_S) for member in self._members))
+        await asyncio.gather(*(member.stop() for member in self._members))
         os.close(self._counts_fd)
         if self._ports is not None:
             self._ports.close()
@@ -219,7 +217,7 @@ class Team:
             cores = [engine.response for engine in self._engines.all if engine.response is not None]
             await member.open(msgspec.structs.replace(opening(), cores=cores))
         except WorkerError as error:
-            await member.stop(0)
+            await member.stop()
             return str(error)
         self.num_restarts += 1
         return None

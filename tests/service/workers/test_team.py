@@ -282,9 +282,13 @@ async def test_terminated_worker_finishes_first(gateway: GatewayProcess) -> None
 async def test_every_process_goes_on_with_another_core(byte_model: ModelFiles, short_folder: Path) -> None:
     """A core that is killed is replaced, and the streams of all processes get their tokens as if it had not been."""
     gateway = GatewayProcess(byte_model, short_folder, num_workers=2, max_restarts=3)
-    async with gateway, stub_in_each(gateway) as stubs:
-        await check_core_replacement(gateway, stubs)
-        await check_core_replacement(gateway, stubs)
+    async with gateway:
+        async with stub_in_each(gateway) as stubs:
+            await check_core_replacement(gateway, stubs)
+        gateway.workers()[0].kill()
+        await gateway.until_logged("(?s)(gateway worker 1 is ready.*){2}")
+        async with stub_in_each(gateway) as stubs:
+            await check_core_replacement(gateway, stubs)
 
 
 async def check_core_replacement(gateway: GatewayProcess, stubs: list[InferenceServiceStub]) -> None:
@@ -296,6 +300,20 @@ async def check_core_replacement(gateway: GatewayProcess, stubs: list[InferenceS
     first, second = [await text_of(stream) for stream in streams]
     assert first == second
     assert len(first) == 100
+
+
+async def test_every_process_balances_over_the_ranks(byte_model: ModelFiles, short_folder: Path) -> None:
+    """Neither takes a core for busier than it is because it hears less of it."""
+    gateway = GatewayProcess(byte_model, short_folder, num_workers=2, data_parallel_size=2)
+    async with gateway, stub_in_each(gateway) as stubs, operator_of(gateway) as operator:
+        streams = []
+        for _ in range(6):
+            for stub in stubs:
+                streams.append(stub.GenerateStream(endless("")))
+                assert (await streams[-1].read()).HasField("started")
+        load = await until_core_runs(operator, 12)
+        assert load.num_requests == sum(rank.num_sequences for rank in load.ranks) == 12
+        assert all(rank.num_sequences >= 3 for rank in load.ranks)
 
 
 async def test_limits_are_those_of_all_processes(byte_model: ModelFiles, short_folder: Path) -> None:
