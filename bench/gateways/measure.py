@@ -21,11 +21,13 @@ from bench.gateways.latency import added_latencies_s
 _STREAMS_PER_CONNECTION = 64
 _PROMPT = range(100, 116)
 _TOKENS_WITH_TEXT = "100-1099"
-_NUM_WARM_UP_STREAMS, _WARM_UP_TOKENS = 32, 8
+_NUM_WARM_UP_STREAMS = 32
 _WARM_UP_ATTEMPTS, _WARM_UP_PAUSE_S = 60, 0.25
 _HEALTH_INTERVAL_S = 0.1
 _TIMEOUT_S = 300.0
-_SETTLE_S = 8.0
+_IDLE_TOKENS_PER_SECOND = 0.2
+_SETTLE_S = 15.0
+"""Time for a first token, and hardly more."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def measure(contender: Contender, load: Load, model: Path) -> Figures:
 def idle_stream_bytes(contender: Contender, num_streams: int, model: Path) -> float:
     """Resident memory of the gateway for each of ``num_streams`` that have had their first token and wait."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        core = ["--tokens-per-second", "0.02", "--token-ids", _TOKENS_WITH_TEXT]
+        core = ["--tokens-per-second", f"{_IDLE_TOKENS_PER_SECOND:g}", "--token-ids", _TOKENS_WITH_TEXT]
         with running(contender, model, Path(folder), *core) as gateway:
             return asyncio.run(_idle_stream_bytes(contender.api, num_streams, gateway))
 
@@ -116,12 +118,12 @@ async def _measure(api: Api, load: Load, gateway: Running, steps: Path) -> Figur
     )
 
 
-async def _warm_up(api: Api, gateway: Running) -> None:
+async def _warm_up(api: Api, gateway: Running, num_tokens: int = 8) -> None:
     """Until all of some streams have had their tokens: what listens need not be ready. Raises ContenderError."""
-    streams = _streams("warm-up", _NUM_WARM_UP_STREAMS, _WARM_UP_TOKENS)
+    streams = _streams("warm-up", _NUM_WARM_UP_STREAMS, num_tokens)
     for _ in range(_WARM_UP_ATTEMPTS):
         calls = await _run(api, streams, gateway)
-        if sum(num for of_stream in _arrivals(api, calls) for _, num in of_stream) == len(streams) * _WARM_UP_TOKENS:
+        if sum(num for of_stream in _arrivals(api, calls) for _, num in of_stream) == len(streams) * num_tokens:
             return
         await asyncio.sleep(_WARM_UP_PAUSE_S)
     raise ContenderError(f"no stream is served: gRPC status {calls[0].status}")
@@ -148,7 +150,7 @@ def _late_s(
 
 
 async def _idle_stream_bytes(api: Api, num_streams: int, gateway: Running) -> float:
-    await _warm_up(api, gateway)
+    await _warm_up(api, gateway, num_tokens=1)
     before = gateway.rss_bytes()
     connections = await _connections(api, num_streams, gateway)
     calls = [call for connection, part in connections for call in _start(api, connection, part)]
