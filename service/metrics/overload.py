@@ -14,5 +14,7 @@ def overload_families(edge: ErrorEdge, loop_lag: LoopLag) -> Iterator[Metric]:
     yield CounterMetricFamily("sluicegate:stalled_streams", text, edge.stall_watch.num_cut)
     text = "Bytes of the requests that calls hold, as they came over the wire."
     yield GaugeMetricFamily("sluicegate:held_request_bytes", text, edge.num_message_bytes)
+    text = "Bytes of the large unary answers that their clients have not read."
+    yield GaugeMetricFamily("sluicegate:unread_answer_bytes", text, edge.num_answer_bytes)
     text = "How late the event loop was, at worst, in the last 15 s to 30 s."
     yield GaugeMetricFamily("sluicegate:event_loop_lag_seconds", text, loop_lag.worst_s)

@@ -22,7 +22,7 @@ from grpc_status import rpc_status
 from core.wire.sampling_params import Violation
 from service.budget import Budget
 from service.calls.call import current_call
-from service.errors import Internal, InvalidRequest, ServiceError, Unimplemented, to_rpc_status
+from service.errors import Internal, InvalidRequest, QueueFull, ServiceError, Unimplemented, to_rpc_status
 from service.held_message import MAX_HELD_BYTES, HeldMessage
 from service.read_slots import ReadSlots
 from service.stall_watch import StallWatch
@@ -33,6 +33,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 WRITE_STALL_TIMEOUT_S = 60.0
+_COUNTED_FROM_BYTES = 2**16
 _HEALTH = "/grpc.health.v1."
 
 
@@ -45,10 +46,16 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         max_held_bytes: int = MAX_HELD_BYTES,
         read_slots: ReadSlots | None = None,
     ) -> None:
-        """``max_held_bytes``: of the requests of calls that run."""
+        """``max_held_bytes``: of the requests of calls that run, and of large answers that were not read yet."""
         self.stall_watch = StallWatch(write_stall_timeout_s)
         self._read_slots = read_slots or ReadSlots()
         self._message_bytes = Budget(max_held_bytes)
+        self._answer_bytes = Budget(max_held_bytes)
+
+    @property
+    def num_answer_bytes(self) -> int:
+        """Of the large unary answers that their clients have not read."""
+        return self._answer_bytes.held
 
     @property
     def num_message_bytes(self) -> int:
@@ -65,7 +72,10 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return handler
         # Probes are small, and must not wait.
         slots = None if str(handler_call_details.method).startswith(_HEALTH) else self._read_slots
-        return _guarded(handler, self.stall_watch, self._message_bytes, slots)
+        one = partial(_one_response, _serializer(handler), self._answer_bytes)
+        many = partial(_many_responses, self.stall_watch)
+        answer: Callable[..., Awaitable[Any]] = many if handler.response_streaming else one
+        return _guarded(handler, answer, self._message_bytes, slots)
 
 
 def not_built(method: str) -> Any:
@@ -77,12 +87,13 @@ def not_built(method: str) -> Any:
     return unimplemented
 
 
-def _guarded(handler: Handler, stall_watch: StallWatch, message_bytes: Budget, read_slots: ReadSlots | None) -> Handler:
+def _guarded(
+    handler: Handler, answer: Callable[..., Awaitable[Any]], message_bytes: Budget, read_slots: ReadSlots | None
+) -> Handler:
     """``handler``, taking a stream of requests whatever it took.
 
     A call that ends without its request never reaches a handler of one request: gRPC would leave it unanswered.
     """
-    answer = partial(_many_responses, stall_watch) if handler.response_streaming else _one_response
     # Done here, not by gRPC: it answers UNKNOWN, without details, to what does not decode.
     decode = handler.request_deserializer or bytes
     read = _each_decoded if handler.request_streaming else partial(_only_one_decoded, read_slots)
@@ -170,8 +181,19 @@ async def _each_decoded(
     return decoded()
 
 
-async def _one_response(method: Any, request: Any, context: Context) -> Any:
-    return await method(request, context)
+async def _one_response(
+    serialize: Callable[[Any], bytes], answer_bytes: Budget, method: Any, request: Any, context: Context
+) -> bytes:
+    """gRPC keeps the answer until the client reads it. One that fits into the client's window needs no counting."""
+    answer = serialize(await method(request, context))
+    if (num_bytes := len(answer)) > _COUNTED_FROM_BYTES:
+        if not answer_bytes.has_room(num_bytes):
+            bound = f"answers that their clients have not read may have {answer_bytes.limit} bytes together"
+            text = f"{bound} and have {answer_bytes.held}, this one has {num_bytes}"
+            raise QueueFull(text, retry_after_s=answer_bytes.refuse(num_bytes), reason="ANSWERS_UNREAD")
+        answer_bytes.take(num_bytes)
+        context.add_done_callback(lambda _: answer_bytes.give_back(num_bytes))  # type: ignore[arg-type]
+    return answer
 
 
 async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, context: Context) -> None:

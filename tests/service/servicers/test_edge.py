@@ -275,3 +275,37 @@ async def test_unread_requests_stay_with_their_clients() -> None:
         await call.done_writing()
         assert await call == b"4000000"
     await listener.stop(0)
+
+
+async def test_answers_that_nobody_reads_are_bounded() -> None:
+    """gRPC keeps a unary answer until it is read: large ones count until then, and small ones go out all the same."""
+
+    async def method(request: bytes, _context: Any) -> bytes:
+        return bytes(int(request))
+
+    edge = ErrorEdge(max_held_bytes=1_000_000)
+    listener = Listener(edge=edge)
+    handler = grpc.unary_unary_rpc_method_handler(method)
+    listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": handler}),))
+    listener.bind("127.0.0.1:0")
+    await listener.server.start()
+    no_window = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
+    async with (
+        grpc.aio.insecure_channel(listener.addresses[0], options=no_window) as slow,
+        grpc.aio.insecure_channel(listener.addresses[0]) as channel,
+    ):
+        unread = slow.unary_stream("/S/M")(b"900000")  # A client that takes the one message when it likes.
+        async with asyncio.timeout(30):
+            while edge.num_answer_bytes == 0:
+                await asyncio.to_thread(int)
+        call = channel.unary_unary("/S/M")
+        error = await error_of(call(b"200000"))
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "ANSWERS_UNREAD")
+        assert error.retry_after_s
+        assert len(await call(b"60000")) == 60_000
+        assert len(await unread.read()) == 900_000
+        async with asyncio.timeout(30):
+            while edge.num_answer_bytes:
+                await asyncio.to_thread(int)
+        assert len(await call(b"200000")) == 200_000
+    await listener.stop(0)
