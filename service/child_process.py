@@ -84,13 +84,12 @@ class ChildProcess:
         self._end_lifeline()
 
     async def end_by_force(self, grace_s: float) -> None:
-        """Kill the process, and all that share its session, unless it ends within ``grace_s``; reap it."""
-        try:
-            await asyncio.wait_for(self.exited(), grace_s)
-        except TimeoutError:
+        """Kill the process, and all of its group, unless it ends within ``grace_s``; reap it."""
+        await asyncio.wait({self._exit_code}, timeout=grace_s)
+        if not self.has_ended:
             logger.warning("%s %d is killed", self.name, self.pid)
-            os.killpg(self.pid, signal.SIGKILL)
-            await self.exited()
+            os.killpg(self.pid, signal.SIGKILL)  # It is not reaped, so that the number is nobody else's.
+        await asyncio.shield(self._exit_code)
         self._end_lifeline()
 
     async def let_go(self, grace_s: float) -> None:

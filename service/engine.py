@@ -36,6 +36,8 @@ class Engine:
         """It is gone, and another is to come in its place."""
         self.is_settling = False
         """It is there, but not told yet all that its predecessor had been."""
+        self.is_leaving = False
+        """It is there, but shuts down."""
         self.was_useful = False
         """It has given some request something."""
         self.refusal: str | None = None
@@ -85,7 +87,7 @@ class Engine:
     @property
     def takes_requests(self) -> bool:
         """It can be given work."""
-        return self.answers and not self.is_settling
+        return self.answers and not self.is_settling and not self.is_leaving
 
     @property
     def load(self) -> int:
@@ -103,7 +105,7 @@ class Engine:
     def lose(self, reason: str, *, is_awaited: bool) -> None:
         """The core is gone."""
         self.lost_because = self.farewell = reason
-        self.is_awaited, self.is_settling = is_awaited, False
+        self.is_awaited, self.is_settling, self.is_leaving = is_awaited, False, False
         self.connection = self.refusal = None
         self.lost_at = time.monotonic()
         self.stats.forget_load()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import FailedPrecondition
+from service.errors import FailedPrecondition, Unavailable
 from service.gate import Gate
 from service.to_the_end import ToTheEnd
 from service.utility_calls import UtilityError
@@ -70,6 +70,9 @@ class EngineControl:
             await self.call("sleep", level, mode)
         except FailedPrecondition:
             await self._ask_whether_asleep()
+            raise
+        except Unavailable:
+            self._note_asleep(False, self._num_sleeps)  # A core that comes in the place of the lost one is awake.
             raise
         self.state.sleep_level, self.state.is_paused = level, True
 

@@ -212,6 +212,11 @@ class Engines:
         self._tell_gone(engine, why_unavailable([engine]))
         self._note_lost_for_good(engine)
 
+    def note_leaving(self, engine: Engine) -> None:
+        """It takes no more requests, and will soon be gone."""
+        engine.is_leaving = True
+        self._tell_service()
+
     def note_settled(self, engine: Engine) -> None:
         """A core that has come in the place of another was told all that it must know."""
         engine.is_settling = False
@@ -378,12 +383,17 @@ class Engines:
                 self.lose_core(engine.rank, engine.farewell)
 
 
+def is_coming(engine: Engine) -> bool:
+    """It takes no requests, but it, or one in its place, soon will."""
+    return engine.is_awaited or (engine.is_alive and (engine.is_settling or engine.is_leaving))
+
+
 def why_unavailable(engines: Iterable[Engine]) -> Unavailable:
     """Why none of ``engines`` takes anything on."""
     engines = [*engines]
     reasons = [engine.lost_because for engine in engines if engine.lost_because is not None]
-    if any(engine.is_awaited or engine.is_settling for engine in engines):
-        reason = reasons[0] if reasons else "it has just come back"
+    if any(is_coming(engine) for engine in engines):
+        reason = reasons[0] if reasons else "it comes back" if any(e.is_settling for e in engines) else "it shuts down"
         return Unavailable(f"the engine core is being replaced: {reason}", reason="CORE_RESTARTING")
     if not reasons and any(engine.pulse.is_silent for engine in engines):
         return Unavailable("the engine core does not answer", reason="CORE_SILENT")

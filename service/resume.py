@@ -43,6 +43,8 @@ def resumed_request(
         return renamed
     if not token_ids:
         return renamed
+    if origin.resume_key != core.resume_key and not may_differ:
+        raise NotResumableError("the core is of another model, or not one that can go on with it")
     _check_continuable(request, params, origin, core, may_differ=may_differ)
     renamed.prompt_token_ids = [*(request.prompt_token_ids or ()), *token_ids]
     renamed.sampling_params = _after(params, len(token_ids))
