@@ -14,6 +14,7 @@ from service.gate import Gate
 from service.servicers.edge import as_failure
 from service.servicers.health import Health
 from service.servicers.kserve.infer_request import (
+    MAX_ID_BYTES,
     InferRequest,
     check_version,
     read_infer_request,
@@ -34,6 +35,11 @@ _INLINE_BELOW_BYTES = 4096
 """Smaller requests are read on the event loop, within a millisecond or two; changing threads would cost more."""
 _CHOSEN = "it is set when the server starts"
 _IN_REQUESTS = "tensors come with their request"
+
+
+def _echoed(name: str) -> str:
+    """Empty if it is longer than a name may be: an error may wait long to be read."""
+    return name if len(name.encode()) <= MAX_ID_BYTES else ""
 
 
 def _not_served(method: str, why: str) -> Any:
@@ -134,7 +140,7 @@ class KServeServicer(GRPCInferenceServiceServicer):
         self, request: pb.ModelInferRequest
     ) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
         """An error is a response too, and the stream goes on."""
-        end = empty_response(request.id, request.model_name)
+        end = empty_response(_echoed(request.id), _echoed(request.model_name))
         ends_with_empty_response = wants_empty_final_response(request)
         end.parameters[FINAL_RESPONSE].bool_param = True
         try:

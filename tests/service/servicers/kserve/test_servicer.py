@@ -283,6 +283,14 @@ class TestModelStreamInfer:
         assert (await stream.read_tensors())[0] == "good"
         await stream.end()
 
+    async def test_long_names_are_not_echoed(self, stream: Stream) -> None:
+        """An error that waits to be read is small, whatever the request was."""
+        await stream.send(infer_request(request_id="x" * 100_000, model_name="y" * 100_000))
+        response = await stream.read()
+        assert "no model 'yyyy" in response.error_message
+        assert response.ByteSize() < 1000
+        await stream.end()
+
     async def test_streams_do_not_repeat_the_prompt(self, stream: Stream) -> None:
         """As the backend has it, asking for that is an error."""
         await stream.send(infer_request(stream=True, exclude_input_in_output=False))
