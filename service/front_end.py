@@ -30,6 +30,7 @@ from service.listener import PortUse
 from service.listeners import PublicListeners
 from service.loop_lag import LoopLag
 from service.metrics.exposition import Exposition
+from service.metrics.kv_events import kv_event_families
 from service.metrics.overload import overload_families
 from service.metrics.rpcs import RpcMetrics
 from service.read_slots import NUM_SLOTS, ReadSlots
@@ -110,6 +111,7 @@ class FrontEnd:
         """Let clients subscribe to them; to be called before ``listen``. Raises EventAddressError."""
         self.kv_events = KvEventFeed(config, self._config.core.data_parallel_size)
         self._resources.callback(self.kv_events.close)
+        self.exposition.add(partial(kv_event_families, self.kv_events))
         self.kv_events.start()
 
     def end_watches(self) -> None:

@@ -62,6 +62,9 @@ class EventSockets:
         self._replay: zmq.Socket[bytes] | None = None
         self._is_listening = True
 
+    def __str__(self) -> str:
+        return self._endpoint
+
     @property
     def can_repeat(self) -> bool:
         return self._replay_endpoint is not None

@@ -24,6 +24,8 @@ class KvEventFeed:
 
     def __init__(self, config: KvEventsConfig, num_ranks: int) -> None:
         self._subscriptions: set[Subscription] = set()
+        self.num_losses = [0] * num_ranks
+        """By rank: times that its subscribers had to forget all."""
         self._ranks = [RankEvents(rank, self._pass_on, self._tell_loss) for rank in range(num_ranks)]
         self._sockets = [EventSockets(*config.endpoints_of(rank), config.topic) for rank in range(num_ranks)]
         self._followers = list(map(RankFollower, self._ranks, self._sockets))
@@ -80,5 +82,6 @@ class KvEventFeed:
             subscription.put(batch)
 
     def _tell_loss(self, rank: int, error: DataLoss) -> None:
+        self.num_losses[rank] += 1
         for subscription in self._subscriptions:
             subscription.fail(rank, error)

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 REPLAY_PATIENCE_S = 5.0
 _SILENCE_S = 1.0
+_LOOKS_UNTIL_WARNING = 60
 
 
 class Publisher(Protocol):
@@ -56,9 +57,11 @@ class RankFollower:
         self._has_spoken = False
         """Since the last look."""
         self._may_have_missed = False
+        self._num_looks_in_vain = 0
         self._looking = self._loop.call_later(_SILENCE_S, self._look)
 
     def connected(self) -> None:
+        logger.info("the KV events of rank %d are followed", self._events.rank)
         self._is_connected = self._has_spoken = True
         self._ask()
 
@@ -105,6 +108,9 @@ class RankFollower:
 
     def _look(self) -> None:
         self._looking = self._loop.call_later(_SILENCE_S, self._look)
+        self._num_looks_in_vain = 0 if self._is_connected else self._num_looks_in_vain + 1
+        if self._num_looks_in_vain == _LOOKS_UNTIL_WARNING:
+            logger.warning("nobody publishes the KV events of rank %d at %s", self._events.rank, self._publisher)
         if not self._is_connected or self._patience is not None:
             return
         if self._may_have_missed and not self._has_spoken:

@@ -16,6 +16,7 @@ from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from tests.service.errors_of_calls import error_of
 from tests.service.kv_events.events import name_of, removed, stored
+from tests.service.metrics.scrape import scrape_async
 
 Call = grpc.aio.UnaryStreamCall[pb.SubscribeKvEventsRequest, pb.SubscribeKvEventsResponse]
 
@@ -24,7 +25,8 @@ Call = grpc.aio.UnaryStreamCall[pb.SubscribeKvEventsRequest, pb.SubscribeKvEvent
 def gateway_config(gateway_config: GatewayConfig, tmp_path: Path) -> GatewayConfig:
     """Of a gateway whose core publishes."""
     kv_events = KvEventsConfig(f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay")
-    return dataclasses.replace(gateway_config, kv_events=kv_events)
+    listen = dataclasses.replace(gateway_config.listen, metrics_address="127.0.0.1:0")
+    return dataclasses.replace(gateway_config, kv_events=kv_events, listen=listen)
 
 
 @pytest.fixture
@@ -123,15 +125,23 @@ async def test_a_snapshot_comes_first(control: ControlServiceStub, publisher: KV
         assert (await read(call)).sequence_number == 2
 
 
-async def test_a_core_that_is_restarted(control: ControlServiceStub, publisher: KVEventPublisher) -> None:
-    """DATA_LOSS, with the reason."""
+async def test_a_core_that_is_restarted(
+    gateway: GatewayServer, control: ControlServiceStub, publisher: KVEventPublisher
+) -> None:
+    """DATA_LOSS, with the reason; it is counted."""
     call = await subscribed(control)
     publisher.publish([stored(1)])
     await read(call)
+    before = await scrape_async(gateway.metrics_address)
+    assert before.value("sluicegate:kv_event_subscribers") == 1
+    assert before.value("sluicegate:kv_event_losses_total", engine="0") == 0
     publisher.close()
     error = await error_of(read(call))
     assert (error.code, error.reason) == (grpc.StatusCode.DATA_LOSS, "DATA_LOSS")
     assert "its publisher is gone" in error.message
+    after = await scrape_async(gateway.metrics_address)
+    assert after.value("sluicegate:kv_event_subscribers") == 0
+    assert after.value("sluicegate:kv_event_losses_total", engine="0") == 1
 
 
 @pytest.mark.parametrize(
