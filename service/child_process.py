@@ -83,6 +83,11 @@ class ChildProcess:
         await self._end_within(grace_s)
         self._end_lifeline()
 
+    def kill(self) -> None:
+        """Without waiting for it to end; no more if it has."""
+        if not self.has_ended:
+            self._process.kill()
+
     async def end_by_force(self, grace_s: float) -> None:
         """Kill the process, and all of its group, unless it ends within ``grace_s``; reap it."""
         await asyncio.wait({self._exit_code}, timeout=grace_s)

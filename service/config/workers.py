@@ -11,6 +11,10 @@ class WorkersConfig:
 
     num_workers: int = 1
     command: tuple[str, ...] = ()
+    max_restarts: int = 20
+    """Of one of them, within ten minutes; one more ends the gateway."""
+    stuck_timeout_s: float = 20.0
+    """How long one may answer nothing before it is replaced."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_workers <= MAX_GATEWAY_WORKERS:

@@ -70,6 +70,11 @@ class Member:
             raise ChannelClosedError(f"gateway worker {self.number} does not serve")
         return await self._channel.call(method, argument)
 
+    def kill(self) -> None:
+        """Without waiting for it to end."""
+        if self._process is not None:
+            self._process.kill()
+
     async def ended(self) -> str:
         """Return when the process is gone, with how it ended: the place is empty."""
         assert self._process is not None, "started"

@@ -6,13 +6,12 @@ A gateway of one process has a team of nobody: every question has the answer 0.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 from prometheus_client.metrics_core import Metric
 
 from core.wire.messages import EngineAddresses, LoRARequest
@@ -24,11 +23,11 @@ from service.gate import Gate
 from service.metrics.families_of_processes import counted
 from service.metrics.processes import process_families
 from service.reserved_ports import ReservedPorts
-from service.restart_budget import WINDOW_S, RestartBudget
 from service.to_the_end import ToTheEnd
 from service.workers import methods
 from service.workers.channel import ChannelClosedError, Method
-from service.workers.core_loads import adopt, loads_of
+from service.workers.core_loads import adopt
+from service.workers.keeper import Keeper
 from service.workers.member import Member
 from service.workers.methods import Opening, Report
 from service.workers.process import WorkerError
@@ -39,11 +38,8 @@ logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
-_EXCHANGE_INTERVAL_S = 0.1
-"""As vLLM's front ends are told of each other's load."""
-_LOOK_AT_CORES_S = 0.1
-_MAX_RESTARTS = 20
-"""Of each worker, within the window of ``RestartBudget``."""
+_SCRAPE_TIMEOUT_S = 2.0
+"""For a worker's metrics; then they are as they were told last."""
 
 
 class Team:
@@ -68,9 +64,7 @@ class Team:
         handlers = {methods.ABORT_ANYWHERE: self._abort_anywhere}
         self._members = [Member(number, place, command, self._counts_fd, handlers) for number, place in places]
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.num_restarts = 0
-        """Workers that took the place of another."""
-        self._is_ending = False
+        self._keepers: list[Keeper] = []
         self._told_last: dict[int, bytes] = {}
         """The metrics of each worker, as of the last time that somebody asked."""
         self._told_by_others: list[bytes] = []
@@ -105,13 +99,16 @@ class Team:
     async def open(self, opening: Callable[[], Opening]) -> None:
         """Return when every worker serves; ``opening``: how things stand, now and at any time. Raises WorkerError."""
         await asyncio.gather(*(member.open(opening()) for member in self._members))
-        keepers = [self._keep(member, opening) for member in self._members]
-        watches = [*keepers, self._exchange_core_loads()] if self._members else []
-        self._watches += map(asyncio.ensure_future, watches)
+        for member in self._members:
+            keeper = Keeper(member, self._config.workers, self._engines, opening, self._bury)
+            self._keepers.append(keeper)
+            self._run(self._keep(keeper))
+            self._run(keeper.exchange_core_loads())
 
     async def drain(self, timeout_s: float) -> int:
         """As ``Gate.drain``, of all workers. One that is gone is not replaced any more."""
-        self._is_ending = True
+        for keeper in self._keepers:
+            keeper.end()
         return sum(await self._ask(methods.DRAIN, timeout_s))
 
     async def abort(self, request_ids: Sequence[str]) -> int:
@@ -136,14 +133,11 @@ class Team:
 
     def families(self) -> Iterator[Metric]:
         """How many processes there are, the primary included."""
-        return process_families(1 + self.num_serving, self.num_restarts)
+        return process_families(1 + self.num_serving, sum(keeper.num_restarts for keeper in self._keepers))
 
     async def metrics(self) -> list[bytes]:
         """What each worker has counted, as ``Exposition.encoded``; what it knows of the cores is known here."""
-        for member in self._members:
-            with suppress(ChannelClosedError):
-                report = await member.call(methods.REPORT_METRICS, None)
-                self._told_last[member.number] = self._take_in([report])[0]
+        await asyncio.gather(*(self._ask_for_metrics(member) for member in self._members))
         return [*self._told_last.values(), *self._told_by_others]
 
     async def lose_core(self, rank: int, reason: str) -> None:
@@ -160,7 +154,6 @@ class Team:
 
     async def stop(self) -> None:
         """Let the last answers leave, then end and reap the processes."""
-        self._is_ending = True
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*(member.stop() for member in self._members))
@@ -172,17 +165,16 @@ class Team:
         """What a worker is asked for, by a client that does not know which process has a request."""
         return self._gate.look_in().generator.abort(request_ids) + await self.abort(request_ids)
 
+    async def _ask_for_metrics(self, member: Member) -> None:
+        with suppress(ChannelClosedError, TimeoutError):
+            async with asyncio.timeout(_SCRAPE_TIMEOUT_S):
+                report = await member.call(methods.REPORT_METRICS, None)
+            (self._told_last[member.number],) = self._take_in([report])
+
     def _take_in(self, reports: list[Report]) -> list[bytes]:
         for report in reports:
             adopt(self._engines.all, report.core_loads)
         return [report.counted for report in reports]
-
-    async def _exchange_core_loads(self) -> None:
-        """So often that no process long takes a core for busier, or less busy, than it is."""
-        while True:
-            await asyncio.sleep(_EXCHANGE_INTERVAL_S)
-            for loads in await self._ask(methods.EXCHANGE_CORE_LOADS, loads_of(self._engines.all)):
-                adopt(self._engines.all, loads)
 
     async def _ask(self, method: Method[_A, _R], argument: _A) -> list[_R]:
         """What those answer that are there: what another had is gone with it. Raises CallError."""
@@ -193,45 +185,28 @@ class Team:
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    async def _keep(self, member: Member, opening: Callable[[], Opening]) -> None:
-        """Fill the place of ``member`` again whenever it gets empty, unless that happens too often."""
-        budget = RestartBudget(_MAX_RESTARTS)
-        while not self._is_ending:
-            why: str | None = await member.ended()
-            was_useful = True
-            self._keep_what_was_counted(member)
-            self._counts.clear(member.number)
-            while why is not None and not self._is_ending:
-                if (delay_s := budget.spend(was_useful=was_useful)) is None:
-                    self._give_up(why)
-                    return
-                logger.error("%s; another is started in %.1f s", why, delay_s)
-                await asyncio.sleep(delay_s)
-                why, was_useful = await self._fill(member, opening), False
+    async def _keep(self, keeper: Keeper) -> None:
+        self._lose(await keeper.keep())
 
-    async def _fill(self, member: Member, opening: Callable[[], Opening]) -> str | None:
-        """Why no other worker serves in its place; None: one does."""
-        try:
-            await member.start()
-            await self._until_cores_are_there()
-            cores = [engine.response for engine in self._engines.all if engine.response is not None]
-            await member.open(msgspec.structs.replace(opening(), cores=cores))
-        except WorkerError as error:
-            await member.stop()
-            return str(error)
-        self.num_restarts += 1
-        return None
+    def _run(self, watch: Coroutine[Any, Any, None]) -> None:
+        """Until ``stop``."""
+        task = asyncio.ensure_future(watch)
+        task.add_done_callback(self._note_end)
+        self._watches.append(task)
 
-    async def _until_cores_are_there(self) -> None:
-        while not all(engine.is_alive for engine in self._engines.all):  # noqa: ASYNC110  it may be many who tell
-            await asyncio.sleep(_LOOK_AT_CORES_S)
+    def _note_end(self, watch: "asyncio.Task[None]") -> None:
+        """Without one of its watches the gateway would not hear of a worker's end: rather it ends itself."""
+        if not watch.cancelled() and (error := watch.exception()) is not None:
+            logger.error("the watch over the gateway workers failed", exc_info=error)
+            self._lose(f"the watch over the workers failed: {error!r}")
 
-    def _give_up(self, why: str) -> None:
+    def _lose(self, why: str) -> None:
         if not self.lost.done():
-            limit = f"{_MAX_RESTARTS} restarts within {WINDOW_S / 60:g} minutes have not helped"
-            self.lost.set_result(f"{why}; {limit}")
+            self.lost.set_result(why)
 
-    def _keep_what_was_counted(self, member: Member) -> None:
+    def _bury(self, member: Member) -> None:
+        """What was counted is not uncounted, and it holds nothing any more."""
+        self._counts.clear(member.number)
         if (told := self._told_last.pop(member.number, None)) is not None:
             self._told_by_others = [counted([*self._told_by_others, told])]
 

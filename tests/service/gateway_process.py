@@ -141,6 +141,7 @@ class GatewayProcess(PythonProcess):
         max_restarts: int = 0,
         environment: Mapping[str, str] | None = None,
         num_workers: int = 1,
+        worker_terms: Mapping[str, Any] | None = None,
         max_queued_requests: int = 2048,
         **more_terms: Any,
     ) -> None:
@@ -152,7 +153,8 @@ class GatewayProcess(PythonProcess):
             "coordinator_command": COORDINATOR_COMMAND if lockstep else (),
             **more_terms,
         }
-        sizes = {"num_workers": num_workers, "max_queued_requests": max_queued_requests}
+        workers = {"num_workers": num_workers, **(worker_terms or {})}
+        sizes = {"workers": workers, "max_queued_requests": max_queued_requests}
         arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), json.dumps(sizes), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)
 
@@ -181,7 +183,7 @@ def _main(folder: str, drain_timeout_s: str, terms: str, sizes: str, address: st
             _core_config(core, json.loads(terms)),
             ListenConfig((address,), "127.0.0.1:0", "127.0.0.1:0"),
             LimitsConfig(size_of["max_queued_requests"], drain_timeout_s=float(drain_timeout_s)),
-            workers=WorkersConfig(size_of["num_workers"], WORKER_COMMAND),
+            workers=WorkersConfig(command=WORKER_COMMAND, **size_of["workers"]),
         )
     )
 

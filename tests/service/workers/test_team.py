@@ -2,8 +2,10 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -14,12 +16,16 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from smg_grpc_proto.generated import vllm_engine_pb2
 from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
+from service.config import GatewayConfig, WorkersConfig
 from service.models import ModelFiles
+from service.server import GatewayServer
+from service.workers.process import WorkerError
 from sluicegate.v1 import control_service_pb2 as control_pb
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.errors_of_calls import error_of
+from tests.service.fake_core import FakeCore
 from tests.service.gateway_process import GatewayProcess
 from tests.service.metrics.scrape import scrape_async
 
@@ -175,6 +181,44 @@ async def test_killed_worker_is_replaced(gateway: GatewayProcess) -> None:
         assert after.engine(name, finished_reason="length") == before.engine(name, finished_reason="length") + 1
         assert after.engine("generation_tokens_total") > before.engine("generation_tokens_total")
         assert (await streams[0].read()).HasField("delta")
+
+
+async def test_stuck_worker_is_replaced(byte_model: ModelFiles, short_folder: Path) -> None:
+    """One that answers nothing is killed, and another takes its place."""
+    gateway = GatewayProcess(byte_model, short_folder, num_workers=2, worker_terms={"stuck_timeout_s": 3.0})
+    async with gateway, operator_of(gateway) as operator:
+        await gateway.until_ready()
+        (worker,) = gateway.workers()
+        worker.suspend()
+        await gateway.until_logged("gateway worker 1 is stuck")
+        await gateway.until_logged("(?s)(gateway worker 1 is ready.*){2}")
+        assert gateway.workers() != [worker]
+        await operator.GetLoad(control_pb.GetLoadRequest())
+
+
+async def test_worker_that_cannot_be_kept_ends_the_gateway(byte_model: ModelFiles, short_folder: Path) -> None:
+    """Rather than that fewer serve than were asked for: what others run is finished, and the exit code is 1."""
+    gateway = GatewayProcess(byte_model, short_folder, num_workers=2, worker_terms={"max_restarts": 0})
+    async with gateway, stub_in_each(gateway) as (stub, _):
+        request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 50, "ignore_eos": True})
+        stream = stub.GenerateStream(request)
+        assert (await stream.read()).HasField("started")
+        gateway.workers()[0].kill()
+        assert await ending(stream) == pb.FINISH_REASON_LENGTH
+        assert await gateway.exit_code() == 1
+        assert "the gateway cannot go on: gateway worker 1, pid " in gateway.log
+        assert gateway.leftovers() == []
+
+
+async def test_worker_that_fails_to_start(gateway_config: GatewayConfig, core: FakeCore) -> None:
+    """The start fails, and says how it ended."""
+    command = sys.executable, "-c", "raise SystemExit('out of luck')"
+    server = GatewayServer(replace(gateway_config, workers=WorkersConfig(2, command)))
+    try:
+        with pytest.raises(WorkerError, match="gateway worker 1 ended with exit code 1"):
+            await asyncio.gather(server.start(), core.shake_hands(gateway_config.core.handshake_address))
+    finally:
+        await server.stop()
 
 
 async def test_nobody_outlives_a_killed_primary(gateway: GatewayProcess) -> None:
