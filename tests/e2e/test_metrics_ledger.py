@@ -140,17 +140,18 @@ class Caller:
         self._note("GenerateStream", "OK")
 
     async def late(self) -> None:
-        """Nothing comes before the deadline."""
+        """Nothing comes before the deadline; on a busy machine that may be seen before, and the request refused."""
         self._server.core.cuts[self._name] = Cut(lambda _: True)
         call = self._server.inference.Generate(self._request(), timeout=1)
-        await self._refused(call, "DEADLINE_EXCEEDED")
-        if self._name in self._server.core.calls():  # else it was seen to be hopeless, and refused
+        await self._refused(call, "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
+        if self._name in self._server.core.calls():
             self._server.ledger.reasons["abort"] += 1
 
     async def broken(self) -> None:
         """The engine gives a token that is none."""
         self._server.core.cuts[self._name] = Cut(lambda token_ids: len(token_ids) >= 3, breaks=True)
-        await self._refused(self._server.inference.Generate(self._request(ignore_eos=True)), "INTERNAL", "error")
+        await self._refused(self._server.inference.Generate(self._request(ignore_eos=True)), "INTERNAL")
+        self._server.ledger.reasons["error"] += 1
 
     async def wrong(self) -> None:
         await self._refused(self._server.inference.Generate(self._request(temperature=-1)), "INVALID_ARGUMENT")
@@ -182,11 +183,11 @@ class Caller:
             if event.HasField("finished"):
                 self._note_sequence(event.finished.index, event.finished.finish_reason, None)
 
-    async def _refused(self, call: Awaitable[Any], code: str, *reasons: str) -> None:
+    async def _refused(self, call: Awaitable[Any], *codes: str) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call
-        assert raised.value.code().name == code, raised.value
-        self._note("Generate", code, *reasons)
+        assert raised.value.code().name in codes, raised.value
+        self._note("Generate", raised.value.code().name)
 
     def _note(self, method: str, code: str, *reasons: str) -> None:
         self._server.ledger.codes[SERVICE + method, code] += 1
