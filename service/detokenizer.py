@@ -51,7 +51,10 @@ class Detokenizer:
                 data = self.pending + b"".join([token_bytes[token_id] for token_id in token_ids])
         except UnknownTokenError:
             return None
-        text, num_used = utf_8_decode(data, "replace", False)
+        try:
+            return data.decode(), b""  # whole characters, as nearly always
+        except UnicodeDecodeError:
+            text, num_used = utf_8_decode(data, "replace", False)
         return text, data[num_used:]
 
     def skip(self, token_id: int) -> None:

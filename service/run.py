@@ -71,7 +71,7 @@ class Run(Generic[EventT]):
         except Exception:
             self.end = FinishReason.ERROR
             raise
-        if len(outputs) == 1:
+        if len(outputs) == 1:  # as nearly always
             return self._feed(outputs[0])
         return [event for output in outputs for event in self._feed(output)]
 

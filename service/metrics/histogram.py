@@ -36,9 +36,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         """By bucket; the last is of what is above all bounds."""
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, count: int = 1) -> None:
+        """``value`` has come, ``count`` times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
 
     def buckets(self, highest: float = float("inf")) -> list[tuple[str, float]]:
         """Each bound up to ``highest``, and +Inf, as text, with the number of values that are not above it."""

@@ -121,7 +121,7 @@ class RequestMetrics:
             return
         totals = self.totals[outputs.engine_index]
         num_before = totals.num_generation_tokens
-        num_tokens = sum(self._record_output(output, outputs.timestamp) for output in outputs.outputs)
+        num_tokens = self._record_outputs(outputs.outputs, totals, outputs.timestamp)
         totals.tokens_per_step.observe(num_tokens)
         totals.recent.note_tokens(totals.num_generation_tokens - num_before, self._clock())
 
@@ -135,11 +135,32 @@ class RequestMetrics:
                 if life.call.rpc is not None:
                     life.call.rpc.note_end(_end_of(request_id, life, reason))
 
-    def _record_output(self, output: EngineCoreOutput, now: float) -> int:
+    def _record_outputs(self, outputs: list[EngineCoreOutput], totals: RequestTotals, now: float) -> int:
+        """The tokens they bring.
+
+        Nearly all go on after a first token, and most had their last in the step before: what they have in common is
+        counted once.
+        """
+        num_tokens, find_life, num_by_last_token_at = 0, self._live.get, dict[float, int]()
+        for output in outputs:
+            life = find_life(output.request_id)
+            if life is None:
+                continue
+            if life.first_token_at is None or life.totals is not totals or not _only_goes_on(output):
+                num_tokens += self._record_output(output, life, now)
+                continue
+            num_new = len(output.new_token_ids)
+            num_tokens += num_new
+            life.num_generation_tokens += num_new
+            totals.num_generation_tokens += num_new
+            last_token_at, life.last_token_at = life.last_token_at, now
+            num_by_last_token_at[last_token_at] = num_by_last_token_at.get(last_token_at, 0) + 1
+        for last_token_at, count in num_by_last_token_at.items():
+            totals.inter_token_latency_s.observe(now - last_token_at, count)
+        return num_tokens
+
+    def _record_output(self, output: EngineCoreOutput, life: _Life, now: float) -> int:
         """The tokens it brings: those generated, and with the first output those of the prompt."""
-        life = self._live.get(output.request_id)
-        if life is None:
-            return 0
         num_tokens = len(output.new_token_ids)
         life.num_generation_tokens += num_tokens
         life.totals.num_generation_tokens += num_tokens
@@ -168,6 +189,17 @@ class RequestMetrics:
         else:
             life.totals.inter_token_latency_s.observe(now - life.last_token_at)
         life.last_token_at = now
+
+
+def _only_goes_on(output: EngineCoreOutput) -> bool:
+    """It has tokens, and nothing else that counts."""
+    return (
+        output.finish_reason is None
+        and output.events is None
+        and output.prefill_stats is None
+        and not output.num_nans_in_logits
+        and bool(output.new_token_ids)
+    )
 
 
 def _note_events(life: _Life, output: EngineCoreOutput) -> None:

@@ -4,6 +4,8 @@ Nearly every event is a delta of one token. To make a message of it, serialize t
 times what writing its few bytes does; every other event goes through its message.
 """
 
+from functools import lru_cache
+
 from service.events import Delta, Event
 from service.servicers.protobuf_bytes import bytes_tag, number_tag, varint
 from service.servicers.responses import to_stream_response
@@ -34,11 +36,36 @@ class EventEncoder:
 
     def encode_plain(self, delta: Delta) -> bytes:
         """That of a delta without log-probabilities. Runs for every token."""
-        text = delta.text.encode()
-        body = _TEXT + varint(len(text)) + text if text else b""
-        if delta.token_ids:
-            token_ids = b"".join([varint(token_id) for token_id in delta.token_ids])
-            body += _TOKEN_IDS + varint(len(token_ids)) + token_ids
-        if delta.index:
-            body = _INDEX + varint(delta.index) + body
-        return self._head + varint(len(body)) + body
+        text, token_ids = delta.text.encode(), delta.token_ids
+        if token_ids or delta.index or not text:
+            body = _encode_fields(delta.index, text, token_ids)
+            return b"".join((self._head, varint(len(body)), body))
+        num_bytes = len(text)
+        if num_bytes < _MAX_SHORT_TEXT:
+            return b"".join((self._head, _SHORT_TEXT_HEADS[num_bytes], text))
+        body = _TEXT + varint(num_bytes) + text
+        return b"".join((self._head, varint(len(body)), body))
+
+
+@lru_cache(maxsize=2**16)
+def _one_token(token_id: int) -> bytes:
+    """The whole field."""
+    packed = varint(token_id)
+    return _TOKEN_IDS + varint(len(packed)) + packed
+
+
+def _encode_fields(index: int, text: bytes, token_ids: list[int]) -> bytes:
+    body = _INDEX + varint(index) if index else b""
+    if text:
+        body += _TEXT + varint(len(text)) + text
+    if len(token_ids) == 1:
+        body += _one_token(token_ids[0])
+    elif token_ids:
+        packed = b"".join(map(varint, token_ids))
+        body += _TOKEN_IDS + varint(len(packed)) + packed
+    return body
+
+
+_MAX_SHORT_TEXT = 126
+_SHORT_TEXT_HEADS = [varint(size + 2) + _TEXT + varint(size) for size in range(_MAX_SHORT_TEXT)]
+"""By the bytes of a text that is all of a delta: what comes before it."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from core.wire.sampling_params import Violation
 from service.calls.call import part_for, running
 from service.errors import Aborted, AlreadyExists, InvalidRequest, shown, to_rpc_status
-from service.events import Delta, Event
+from service.events import Delta, Event, Finished
 from service.generation_request import GenerationRequest
 from service.run import Run
 from service.servicers.edge import as_failure
@@ -174,7 +174,7 @@ class MultiplexedSession:
             parts.append(_encoded_error(live.request_id, error))
             self._drop(live)
             return ()
-        if live.run.finished:
+        if events and isinstance(events[-1], Finished) and live.run.finished:
             self._drop(live)
         return events
 

@@ -12,6 +12,15 @@ def test_a_bound_counts_what_equals_it() -> None:
     assert histogram.sum == 8
 
 
+def test_a_value_that_came_often() -> None:
+    """Counts as often."""
+    once, often = Histogram((1.0, 2.5)), Histogram((1.0, 2.5))
+    for _ in range(3):
+        once.observe(2)
+    often.observe(2, 3)
+    assert (often.buckets(), often.sum) == (once.buckets(), once.sum)
+
+
 def test_buckets_up_to_a_highest() -> None:
     """Bounds above the highest are left out, and what they counted is in +Inf."""
     histogram = Histogram((1.0, 2.0, 5.0))

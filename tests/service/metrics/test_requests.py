@@ -201,3 +201,17 @@ def test_calls_are_told(metrics: RequestMetrics, clock: Clock) -> None:
         SequenceEnd("b", FinishReason.ABORT, 0, 0, 0, None, None, None, None, None),
     ]
     assert call.num_sequences == 2
+
+
+def test_gaps_between_tokens_are_each_request_s_own(metrics: RequestMetrics) -> None:
+    """One message may bring tokens of requests that had their last ones at different times, or have just begun."""
+    metrics.add([a_request("a")])
+    metrics.add([a_request("b")])
+    record(metrics, 10.0, first_output("a", 1, 2))
+    record(metrics, 10.5, EngineCoreOutput("a", [6]), first_output("b", 1, 2))
+    record(metrics, 12.5, EngineCoreOutput("a", [7, 8]), EngineCoreOutput("b", [6]), EngineCoreOutput("nobody", [6]))
+    record(metrics, 13.0, EngineCoreOutput("a", []), EngineCoreOutput("b", [7], finish_reason=FinishReason.LENGTH))
+    totals = metrics.totals[0]
+    assert seen(totals.inter_token_latency_s) == (4, 0.5 + 2.0 + 2.0 + 0.5)
+    assert totals.num_generation_tokens == 7
+    assert totals.generation_tokens.sum == 3
