@@ -7,7 +7,6 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
-from service.calls.call import part_for, running
 from service.errors import NotFound, ServiceError, Unimplemented, shown
 from service.events import Started
 from service.gate import Gate
@@ -129,17 +128,7 @@ class KServeServicer(GRPCInferenceServiceServicer):
     LogSettings = _not_served("LogSettings", _CHOSEN)
 
     async def _answer(self, request: pb.ModelInferRequest) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
-        """The responses to one request of a stream, on behalf of a part of the call, in one task."""
-        with running(part_for(request)):
-            async with aclosing(self._responses_or_error(request)) as responses:
-                del request
-                async for response in responses:
-                    yield response
-
-    async def _responses_or_error(
-        self, request: pb.ModelInferRequest
-    ) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
-        """An error is a response too, and the stream goes on."""
+        """The responses to one request of a stream; an error is one too, and the stream goes on."""
         end = empty_response(_echoed(request.id), _echoed(request.model_name))
         ends_with_empty_response = wants_empty_final_response(request)
         end.parameters[FINAL_RESPONSE].bool_param = True
