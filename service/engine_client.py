@@ -63,6 +63,7 @@ class EngineClient:
         """By the id under which they were added."""
         self._placement = Placement(engines, waves)
         self.resumption = Resumption(engines, self._placement, restart_wait_s)
+        self.resumption.on_resumed = self._note_resumed
         self._aborts = CoreAborts(engines, lambda rank: self.call_rank(rank, _QUESTION), self._deliver_abort)
         self._num_abort_orders = 0
         """Calls under way that have requests aborted."""
@@ -242,6 +243,9 @@ class EngineClient:
     def _let_serve(self, engine: Engine) -> None:
         self.engines.note_settled(engine)
         self.resumption.place()
+
+    def _note_resumed(self, call: LiveCall) -> None:
+        self.requests.note([live.request.request_id for live in call.unfinished], "resumed")
 
     def _keeps(self, live: LiveRequest, output: EngineCoreOutput) -> bool:
         """Make an output of a later core one of the first. True: it is not for its stream, not yet or never."""

@@ -8,7 +8,7 @@ What may be what the cores died of is tried by and by: see ``Suspects``.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from service.engine import Engine, max_num_tokens
 from service.engines import Engines, why_unavailable
@@ -30,6 +30,8 @@ class Resumption:
         """Requests that have gone on in another core than the one that had them first."""
         self.num_lost = 0
         """Requests that ended with their core, though others could go on."""
+        self.on_resumed: Callable[[LiveCall], None] = lambda _: None
+        """Told of a call that goes on in another core."""
         self.has_trial = False
         """Whether somebody waits for others to be given something: ``place`` is to be called when they are."""
         self._engines = engines
@@ -94,7 +96,8 @@ class Resumption:
 
     def fail(self, call: LiveCall, why: str) -> None:
         """No core can go on with ``call``."""
-        logger.warning("request %s could not go on in another core: %s", call.name, why)
+        extra = {"request_id": call.name}
+        logger.warning("request %s could not go on in another core: %s", call.name, why, extra=extra)
         self.num_lost += len(call.stream.unfinished)
         self._drop(call, Unavailable(f"the engine core is gone, and another cannot go on: {why}", reason="CORE_LOST"))
 
@@ -113,14 +116,17 @@ class Resumption:
             self.fail(call, str(error))
         else:
             self._waiting.discard(call)
-            self.num_resumed += len(call.stream.unfinished) if was_submitted else 0
+            if was_submitted:
+                self.num_resumed += len(call.stream.unfinished)
+                self.on_resumed(call)
 
     def _end_trial(self) -> None:
         self._trial_timer = None
         self.place()
 
     def _convict(self, call: LiveCall) -> None:
-        logger.error("request %s is ended: %d cores have ended while they began it", call.name, call.num_strikes)
+        text, extra = "request %s is ended: %d cores have ended while they began it", {"request_id": call.name}
+        logger.error(text, call.name, call.num_strikes, extra=extra)
         self.num_lost += len(call.stream.unfinished)
         cause = f"{call.num_strikes} cores ended while they had it, and had given it nothing"
         self._drop(call, Internal("the engine core does not survive the request", reason="ENDS_THE_CORE", cause=cause))

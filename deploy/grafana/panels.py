@@ -222,10 +222,23 @@ ROWS = [
                 },
             ),
             Panel(
-                "Cores lost",
+                "Cores lost and replaced",
                 "short",
-                "That went without being told to.",
-                {_GATEWAY + " lost": "increase(sluicegate:cores_lost_total{I}[R])"},
+                "Lost: went without being told to.",
+                {
+                    _GATEWAY + " lost": "increase(sluicegate:cores_lost_total{I}[R])",
+                    _GATEWAY + " replaced": "increase(sluicegate:core_restarts_total{I}[R])",
+                    _GATEWAY + " calls without a core": "sluicegate:calls_without_core{I}",
+                },
+            ),
+            Panel(
+                "Requests of lost cores",
+                "short",
+                "Resumed: their streams went on in another core. The others got UNAVAILABLE.",
+                {
+                    _GATEWAY + " resumed": "increase(sluicegate:resumed_requests_total{I}[R])",
+                    _GATEWAY + " ended": "increase(sluicegate:unresumable_requests_total{I}[R])",
+                },
             ),
         ],
     ),
@@ -239,6 +252,21 @@ ROWS = [
                 "bytes",
                 "Of the messages that calls hold, as they came.",
                 {_GATEWAY: "sluicegate:held_request_bytes{I}"},
+            ),
+            Panel(
+                "Gateway processes",
+                "short",
+                "That serve, of --gateway-workers; and those that had to be replaced.",
+                {
+                    _GATEWAY: "sluicegate:gateway_processes{I}",
+                    _GATEWAY + " replaced": "increase(sluicegate:gateway_worker_restarts_total{I}[R])",
+                },
+            ),
+            Panel(
+                "Unread answers",
+                "bytes",
+                "That wait for clients to read them.",
+                {_GATEWAY: "sluicegate:unread_answer_bytes{I}"},
             ),
             Panel(
                 "Slow readers",

@@ -12,6 +12,7 @@ from service.errors import Unavailable
 from service.gate import Backend, Gate
 from service.metrics.families import EngineReport, engine_families, lora_family
 from service.metrics.families_of_processes import decoded, encoded, joined
+from service.metrics.resumption import resumption_families
 from service.metrics.rpcs import RpcMetrics
 
 
@@ -91,5 +92,4 @@ def _backend_families(backend: Backend) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "sluicegate:coalesced_deltas", "Deltas merged because the client read too slowly.", merged
     )
-    num_lost = sum(core.lost_because is not None for core in engine.engines.all)
-    yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", num_lost)
+    yield from resumption_families(engine.engines, engine.resumption)

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 _ADDED_GAUGES = {
     "sluicegate:live_requests",
     "sluicegate:live_sequences",
+    "sluicegate:calls_without_core",
     "sluicegate:live_prompt_tokens",
     "sluicegate:streams_open",
     "sluicegate:held_request_bytes",
@@ -21,7 +22,7 @@ _ADDED_GAUGES = {
 """Of what each process has some. Others are of the cores, of files or of the machine: the first process tells them."""
 _WORST_GAUGES = {"sluicegate:event_loop_lag_seconds"}
 """What counts is the process that does worst."""
-_SEEN_BY_ALL = {"sluicegate:cores_lost"}
+_SEEN_BY_ALL = {"sluicegate:cores_lost", "sluicegate:core_restarts"}
 """Counters of what happens to the cores: each process counts the same."""
 _LORAS = "vllm:lora_requests_info"
 _LORA_NAMES = "running_lora_adapters", "waiting_lora_adapters"
