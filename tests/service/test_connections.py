@@ -146,6 +146,28 @@ async def test_calls_at_once_on_a_connection(serve: Serve) -> None:
         await waiting
 
 
+async def test_a_large_answer() -> None:
+    """What the server sends is bounded by its client alone; one that takes gRPC's 4 MiB is told so, others go on."""
+
+    async def answer(request: bytes, _context: object) -> bytes:
+        return bytes(int(request))
+
+    method = grpc.unary_unary_rpc_method_handler(answer)
+    listener = Listener()
+    listener.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", {"M": method}),))
+    listener.bind("127.0.0.1:0")
+    await listener.server.start()
+    async with (
+        grpc.aio.insecure_channel(listener.addresses[0], [("grpc.max_receive_message_length", -1)]) as wide,
+        grpc.aio.insecure_channel(listener.addresses[0]) as narrow,
+    ):
+        error = await error_of(narrow.unary_unary("/S/M")(b"20000000"))
+        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(await wide.unary_unary("/S/M")(b"20000000")) == 20_000_000
+        assert len(await narrow.unary_unary("/S/M")(b"4000000")) == 4_000_000
+    await listener.stop(0)
+
+
 async def test_message_size(serve: Serve) -> None:
     """The bound of messages is the one given."""
     async with (
