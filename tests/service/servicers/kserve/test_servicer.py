@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 
 import grpc
@@ -15,10 +16,13 @@ from service.servicers.kserve.tensor_specs import INPUTS, OUTPUTS
 from sluicegate.third_party.inference import grpc_service_pb2 as pb
 from sluicegate.third_party.inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from sluicegate.third_party.inference.model_config_pb2 import TYPE_BOOL, TYPE_STRING
+from sluicegate.v1 import inference_service_pb2 as own
+from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 from tests.service.servicers.calls import until_idle
 from tests.service.servicers.kserve.requests import infer_request, tensors_of
+from tests.service.servicers.test_cancellation import live_until_last
 
 ALL_RETURNED = {
     "return_finish_reason": True,
@@ -414,3 +418,27 @@ class TestAbout:
 
 def scored(token_ids: list[list[int]], logprobs: list[list[float]], ranks: list[int]) -> LogprobsLists:
     return LogprobsLists(np.array(token_ids), np.array(logprobs, np.float32), np.array(ranks))
+
+
+async def test_random_cancellations_leave_nothing(
+    kserve: GRPCInferenceServiceStub, inference: InferenceServiceStub, core: FakeCore, gateway: GatewayServer
+) -> None:
+    """Streams with several requests, given up at random moments: each is aborted in the core, the tables are empty."""
+    rng = random.Random(1)
+    live: set[str] = set()
+
+    async def give_up() -> None:
+        stream = Stream(kserve)
+        for number in range(rng.randrange(1, 5)):
+            await stream.send(infer_request(request_id=str(number), stream=rng.random() < 0.8))
+        for _ in range(rng.randrange(400)):
+            await asyncio.sleep(0)
+        stream.call.cancel()
+
+    serving = asyncio.ensure_future(live_until_last(core, live))
+    await asyncio.gather(*(give_up() for _ in range(50)))
+    await until_idle(gateway)
+    last = inference.Generate(own.GenerateRequest(request_id="last", text="hi"))
+    await serving
+    last.cancel()
+    assert live == set()
