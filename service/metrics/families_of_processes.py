@@ -7,23 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 from prometheus_client.metrics_core import Metric
 
+_OURS = "sluicegate:"
 _ADDED_GAUGES = {
-    "sluicegate:live_requests",
-    "sluicegate:live_sequences",
-    "sluicegate:calls_without_core",
-    "sluicegate:live_prompt_tokens",
-    "sluicegate:streams_open",
-    "sluicegate:held_request_bytes",
     "process_resident_memory_bytes",
     "process_virtual_memory_bytes",
     "process_open_fds",
     "process_max_fds",
 }
-"""Of what each process has some. Others are of the cores, of files or of the machine: the first process tells them."""
+"""Of what each process has some, as of what our own gauges tell. Others are of the cores, and of the machine."""
+_TOLD_ONCE = {
+    "sluicegate:scheduler_paused",
+    "sluicegate:serving",
+    "sluicegate:tls_certificate_expiry_timestamp_seconds",
+}
+"""Gauges of our own of what all processes share."""
 _WORST_GAUGES = {"sluicegate:event_loop_lag_seconds"}
 """What counts is the process that does worst."""
-_SEEN_BY_ALL = {"sluicegate:cores_lost", "sluicegate:core_restarts"}
-"""Counters of what happens to the cores: each process counts the same."""
+_SEEN_BY_ALL = f"{_OURS}core", f"{_OURS}kv_event_losses"
+"""How counters begin that tell of the cores: each process sees the same."""
 _LORAS = "vllm:lora_requests_info"
 _LORA_NAMES = "running_lora_adapters", "waiting_lora_adapters"
 
@@ -76,8 +77,14 @@ def _join(metrics: list[Metric]) -> Metric:
         return _with_loras_of(first, metrics[1:])
     if first.name in _WORST_GAUGES:
         return _combined(metrics, max)
-    is_added = first.name in _ADDED_GAUGES if first.type == "gauge" else first.name not in _SEEN_BY_ALL
-    return _combined(metrics, operator.add) if is_added else first
+    return _combined(metrics, operator.add) if _is_added(first.name, first.type) else first
+
+
+def _is_added(name: str, kind: str) -> bool:
+    """If not, the first process tells it."""
+    if kind == "gauge":
+        return name in _ADDED_GAUGES or (name.startswith(_OURS) and name not in _TOLD_ONCE)
+    return not name.startswith(_SEEN_BY_ALL)
 
 
 def _combined(metrics: list[Metric], combine: Callable[[float, float], float]) -> Metric:
