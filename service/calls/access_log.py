@@ -8,11 +8,9 @@ import grpc
 
 from service.calls.call import Call, running
 from service.calls.interceptor import Context
+from service.calls.probes import is_probe
 
 logger = logging.getLogger("service.access")
-
-_QUIET = "/grpc.health.", "/grpc.reflection.", "/grpc.channelz."
-"""Asked by machines all the time."""
 
 
 class AccessLog:
@@ -22,7 +20,7 @@ class AccessLog:
         """Nothing yet."""
 
     def end(self, call: Call, context: Context, code: grpc.StatusCode, *, is_stream: bool) -> None:  # noqa: ARG002
-        if call.method.startswith(_QUIET):
+        if is_probe(call.method):
             return
         _log(call, _fields(call, code, context.peer()))
 

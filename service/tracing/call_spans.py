@@ -15,11 +15,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from service.calls.call import Call, SequenceEnd
 from service.calls.interceptor import Context
+from service.calls.probes import is_probe
 from service.tracing.attributes import request_attributes, rpc_attributes, sequence_attributes
 from service.tracing.core_clock import CoreClock
 
-_QUIET = "/grpc.health.", "/grpc.reflection.", "/grpc.channelz."
-"""Asked by machines all the time."""
 _MAX_SEQUENCES = 16
 """Of a call, to be shown one by one."""
 _SERVER_ERRORS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -34,7 +33,7 @@ class CallSpans:
         self._spans: dict[Call, trace.Span] = {}
 
     def begin(self, call: Call, context: Context, *, is_stream: bool) -> None:
-        if call.method.startswith(_QUIET):
+        if is_probe(call.method):
             return
         carrier = {key: value for key, value in call.metadata if isinstance(value, str)}
         parent = propagate.extract(carrier)
