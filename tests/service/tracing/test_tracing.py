@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from bench.null_core import __name__ as null_core
 from core.wire.messages import (
     EngineCoreEvent,
     EngineCoreOutput,
@@ -261,3 +262,26 @@ async def test_a_process(byte_model: ModelFiles, tmp_path: Path, short_folder: P
     assert {seconds(span) for name, span in spans.items() if name != GENERATE} == {3, 2, 1}
     assert collector.resource["service.name"] == "edge"
     assert collector.metadata["x-tenant"] == "t"
+
+
+async def test_several_processes(
+    byte_model: ModelFiles, tmp_path: Path, short_folder: Path, collector: Collector
+) -> None:
+    """Each process of a gateway sends the spans of its calls, the last ones when it ends."""
+    handshake = ["--handshake-address", f"ipc://{short_folder}/h"]
+    arguments = ["gateway", str(byte_model.path), *handshake, "--grpc-address", "127.0.0.1:0", "--gateway-workers", "2"]
+    arguments += ["--admin-address", "127.0.0.1:0", "--metrics-address", "off", "--otlp-traces-endpoint", collector.url]
+    gateway = PythonProcess(tmp_path, "service", *arguments)
+    async with gateway, PythonProcess(tmp_path, null_core, *handshake):
+        address = await gateway.until_ready()
+        for _ in range(8):  # The kernel gives each connection to one of the processes.
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            async with grpc.aio.insecure_channel(address, options) as channel:
+                await InferenceServiceStub(channel).Generate(
+                    pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 2})
+                )
+        gateway.send_signal(15)
+        assert await gateway.exit_code() == 0
+    calls = [span for span in collector.received if span.name == GENERATE]
+    assert len(calls) == 8
+    assert sum(attributes_of(span.attributes)["gen_ai.usage.output_tokens"] for span in calls) == 16
