@@ -54,6 +54,7 @@ def add_public_services(
 def add_health_service(server: grpc.aio.Server, health: Health) -> None:
     """What probes call."""
     add_HealthServicer_to_server(health, server)
+    add_reflection(server, [_HEALTH])
 
 
 def add_admin_services(server: grpc.aio.Server, control: ControlServicer, health: Health) -> None:
