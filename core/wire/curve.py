@@ -7,6 +7,7 @@ Keys are files as pyzmq writes them: NAME.key_secret holds a pair, NAME.key its 
 front ends know no CURVE: a connection where only one side has keys comes to nothing, and both say why.
 """
 
+import asyncio
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+import zmq.asyncio
 from zmq.auth.certs import create_certificates, load_certificate
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
@@ -121,6 +123,28 @@ class RareLog:
         if (now := time.monotonic()) >= self._next_at:
             self._next_at = now + _LOG_INTERVAL_S
             logger.warning("%s", text)
+
+
+class Refusals:
+    """Connections that come to nothing, logged: an engine without a key says nothing that could be ignored."""
+
+    def __init__(self, socket: zmq.asyncio.Socket) -> None:
+        self._socket = socket
+        self._monitor = socket.get_monitor_socket(HANDSHAKE_FAILURES)
+        self._logging = asyncio.ensure_future(self._log())
+
+    def close(self) -> None:
+        """To be done before the socket closes. May be called twice."""
+        if not self._monitor.closed:
+            self._logging.cancel()
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
+
+    async def _log(self) -> None:
+        log = RareLog()
+        while True:
+            event = await self._monitor.recv_multipart()
+            log.warning(f"a peer was refused: {failure_text(event)}")
 
 
 def is_final(monitor_message: list[bytes]) -> bool:

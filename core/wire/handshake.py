@@ -26,7 +26,7 @@ import zmq
 import zmq.asyncio
 
 from core.wire.codec import MAX_ERROR_CHARS, Decoder, WireError
-from core.wire.curve import HANDSHAKE_FAILURES, CurveClient, CurveServer, RareLog, failure_text, is_final
+from core.wire.curve import HANDSHAKE_FAILURES, CurveClient, CurveServer, RareLog, Refusals, failure_text, is_final
 from core.wire.messages import EngineAddresses, EngineHello, EngineInit, ParallelConfig
 from core.wire.socket_file import SocketFile, check_free
 
@@ -188,10 +188,10 @@ class HandshakeServer:
         self._decoder = Decoder(EngineHello)
         self._socket = context.socket(zmq.ROUTER)
         self._file: SocketFile | None = None
-        self._refusals: _Refusals | None = None
+        self._refusals: Refusals | None = None
         if curve is not None:
             curve.protect(self._socket)
-            self._refusals = _Refusals(self._socket)
+            self._refusals = Refusals(self._socket)
         self._bind(address)
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         """Where engines connect: with the real port."""
@@ -305,25 +305,3 @@ class HandshakeServer:
             said = f"local={hello.local}, headless={hello.headless}"
             raise HandshakeError(f"engine {rank} must be {'local' if is_local else 'headless'}, it says {said}")
         return hello
-
-
-class _Refusals:
-    """Connections that come to nothing, logged: an engine without a key says nothing that could be ignored."""
-
-    def __init__(self, socket: zmq.asyncio.Socket) -> None:
-        self._socket = socket
-        self._monitor = socket.get_monitor_socket(HANDSHAKE_FAILURES)
-        self._logging = asyncio.ensure_future(self._log())
-
-    def close(self) -> None:
-        """To be done before the socket closes. May be called twice."""
-        if not self._monitor.closed:
-            self._logging.cancel()
-            self._socket.disable_monitor()
-            self._monitor.close(linger=0)
-
-    async def _log(self) -> None:
-        log = RareLog()
-        while True:
-            event = await self._monitor.recv_multipart()
-            log.warning(f"a peer was refused: {failure_text(event)}")

@@ -15,6 +15,11 @@ _OPTIONS: ChannelOptions = (
     ("grpc.enable_http_proxy", 0),
     # Answers with log-probabilities of a long prompt pass gRPC's 4 MiB.
     ("grpc.max_receive_message_length", -1),
+    # A server that is gone without a word, or hangs, is noticed while calls run: a stream would wait for ever.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 
