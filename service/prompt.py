@@ -13,7 +13,7 @@ from service.tokenizer import Tokenizer
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 
-_PIECE_TOKENS = 2**15
+_PIECE_TOKENS = 2**13
 _RESERVED_KWARGS = ("messages", "add_generation_prompt")
 
 

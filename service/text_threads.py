@@ -5,6 +5,7 @@ a thread is forgotten when its call is cancelled.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +21,10 @@ NUM_THREADS = 4
 MAX_BYTES = 64 * 2**20
 """Of all requests that are read or wait for it, as they came over the wire."""
 
+_SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that computes lets others wait, the event loop among them. Python's own 5 ms, of each of four
+threads and for each of the few steps of a health check, made tenths of a second."""
+
 
 class TextThreads:
     """At most ``max_calls`` calls run or wait at once. Owned by the event loop."""
@@ -27,6 +32,7 @@ class TextThreads:
     def __init__(self, max_calls: int) -> None:
         self._calls = Budget(max_calls)
         self._bytes = Budget(MAX_BYTES)
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
         self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="text")
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from service.models.errors import ModelError
 from service.models.model_folder import read_json, read_vocab_size
 from service.token_bytes import TokenBytes, num_leading_spaces_stripped
 
-_PIECE_TOKENS = 2**15
+_PIECE_TOKENS = 2**13
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 

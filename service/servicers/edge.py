@@ -24,6 +24,7 @@ from service.budget import Budget
 from service.calls.call import current_call
 from service.errors import Internal, InvalidRequest, QueueFull, ServiceError, Unimplemented, to_rpc_status
 from service.held_message import MAX_HELD_BYTES, HeldMessage
+from service.large_messages import LargeMessages
 from service.read_slots import ReadSlots
 from service.stall_watch import StallWatch
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context = grpc.aio.ServicerContext[Any, Any]
+_Decode = Callable[[bytes], Awaitable[Any]]
 
 WRITE_STALL_TIMEOUT_S = 60.0
 _COUNTED_FROM_BYTES = 2**16
@@ -49,6 +51,7 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         """``max_held_bytes``: of the requests of calls that run, and of large answers that were not read yet."""
         self.stall_watch = StallWatch(write_stall_timeout_s)
         self._read_slots = read_slots or ReadSlots()
+        self._large_messages = LargeMessages()
         self._message_bytes = Budget(max_held_bytes)
         self._answer_bytes = Budget(max_held_bytes)
 
@@ -75,7 +78,7 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         one = partial(_one_response, _serializer(handler), self._answer_bytes)
         many = partial(_many_responses, self.stall_watch)
         answer: Callable[..., Awaitable[Any]] = many if handler.response_streaming else one
-        return _guarded(handler, answer, self._message_bytes, slots)
+        return _guarded(handler, answer, self._message_bytes, slots, self._large_messages)
 
 
 def not_built(method: str) -> Any:
@@ -88,14 +91,18 @@ def not_built(method: str) -> Any:
 
 
 def _guarded(
-    handler: Handler, answer: Callable[..., Awaitable[Any]], message_bytes: Budget, read_slots: ReadSlots | None
+    handler: Handler,
+    answer: Callable[..., Awaitable[Any]],
+    message_bytes: Budget,
+    read_slots: ReadSlots | None,
+    large_messages: LargeMessages,
 ) -> Handler:
     """``handler``, taking a stream of requests whatever it took.
 
     A call that ends without its request never reaches a handler of one request: gRPC would leave it unanswered.
     """
     # Done here, not by gRPC: it answers UNKNOWN, without details, to what does not decode.
-    decode = handler.request_deserializer or bytes
+    decode = partial(large_messages.decode, handler.request_deserializer or bytes)
     read = _each_decoded if handler.request_streaming else partial(_only_one_decoded, read_slots)
     answers = "stream" if handler.response_streaming else "unary"
     method = getattr(handler, f"{'stream' if handler.request_streaming else 'unary'}_{answers}")
@@ -144,9 +151,9 @@ def _serializer(handler: Handler) -> Callable[[Any], bytes]:
     return serialized
 
 
-def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
+async def _decoded(decode: _Decode, message: bytes) -> Any:
     try:
-        return decode(message)
+        return await decode(message)
     except Exception as error:
         violation = Violation("request", f"its {len(message)} bytes do not decode: {error}")
         raise InvalidRequest([violation], reason="UNDECODABLE_REQUEST") from error
@@ -154,7 +161,7 @@ def _decoded(decode: Callable[[bytes], Any], message: bytes) -> Any:
 
 async def _only_one_decoded(
     read_slots: ReadSlots | None,
-    decode: Callable[[bytes], Any],
+    decode: _Decode,
     held: HeldMessage,
     _: AsyncIterator[bytes],
     context: Context,
@@ -164,19 +171,19 @@ async def _only_one_decoded(
     if message is grpc.aio.EOF:  # type: ignore[attr-defined]
         raise InvalidRequest([Violation("request", "is required: the call ended without it")], reason="NO_REQUEST")
     held.hold(message)
-    request = _decoded(decode, message)
+    request = await _decoded(decode, message)
     if (call := current_call()) is not None:
         call.read(request)
     return request
 
 
 async def _each_decoded(
-    decode: Callable[[bytes], Any], held: HeldMessage, messages: AsyncIterator[bytes], _: Context
+    decode: _Decode, held: HeldMessage, messages: AsyncIterator[bytes], _: Context
 ) -> AsyncIterator[Any]:
     async def decoded() -> AsyncIterator[Any]:
         async for message in messages:
             held.hold(message)
-            yield _decoded(decode, message)
+            yield await _decoded(decode, message)
 
     return decoded()
 
