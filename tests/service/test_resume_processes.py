@@ -1,16 +1,20 @@
 """Cores that are killed, stopped and replaced under a gateway process: what its clients see."""
 
 import asyncio
+import signal
+import sys
 from pathlib import Path
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2
 
 from service.models import ModelFiles
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.core import faulty_core
 from tests.service.errors_of_calls import error_of
-from tests.service.gateway_process import GatewayProcess
+from tests.service.gateway_process import PACED_CORE, GatewayProcess
 from tests.service.test_supervisor import NOT_SERVING, SERVING, stubs_of
 from tests.service.workers.test_team import stub_in_each
 
@@ -100,3 +104,108 @@ async def test_the_last_core_that_may_be_started(byte_model: ModelFiles, short_f
                     assert "1 restarts within 10 minutes have not helped" in error.message
         assert await gateway.exit_code() == 1
         assert gateway.leftovers() == []
+
+
+async def test_a_core_that_is_asked_to_end(byte_model: ModelFiles, short_folder: Path) -> None:
+    """By an operator, alone: what it may not finish goes on in the next."""
+    async with GatewayProcess(byte_model, short_folder, max_restarts=3) as gateway, stubs_of(gateway) as stubs:
+        reader = await Reader(stubs.inference).begin()
+        gateway.core().terminate()
+        async with asyncio.timeout(60):
+            assert await reader.to_the_end() == EXPECTED
+            assert await Reader(stubs.inference).to_the_end() == EXPECTED
+
+
+async def test_a_stuck_core(byte_model: ModelFiles, short_folder: Path) -> None:
+    """One that says nothing for too long is killed, and its streams go on; one that goes on in time is left alone."""
+    terms = {"max_restarts": 3, "ping_timeout_s": 0.5, "stuck_timeout_s": 2}
+    async with GatewayProcess(byte_model, short_folder, **terms) as gateway, stubs_of(gateway) as stubs:
+        watch = stubs.health.Watch(health_pb2.HealthCheckRequest(service="readiness"))
+        reader = await Reader(stubs.inference).begin()
+        core = gateway.core()
+        core.suspend()
+        async with asyncio.timeout(60):
+            while (await watch.read()).status != NOT_SERVING:
+                pass
+            core.resume()
+            while (await watch.read()).status != SERVING:
+                pass
+            core.suspend()
+            assert await reader.to_the_end() == EXPECTED
+        assert not core.is_running()
+        assert gateway.log.count("it is stuck") == 1
+
+
+async def test_one_of_two_cores(byte_model: ModelFiles, short_folder: Path) -> None:
+    """The other takes over at once, and the server stays ready; what may run on the lost one alone waits for it."""
+    terms = {"max_restarts": 3, "data_parallel_size": 2}
+    async with GatewayProcess(byte_model, short_folder, **terms) as gateway, stubs_of(gateway) as stubs:
+        pinned = [await Reader(stubs.inference, rank=rank).begin() for rank in (0, 1)]
+        readers = [await Reader(stubs.inference).begin() for _ in range(4)]
+        gateway.cores()[0].kill()
+        async with asyncio.timeout(60):
+            texts = await asyncio.gather(*(reader.to_the_end() for reader in (*pinned, *readers)))
+            assert texts == [EXPECTED] * 6
+            assert await stubs.status_of("readiness") == SERVING
+            assert await Reader(stubs.inference, rank=0).to_the_end() == EXPECTED
+
+
+async def test_cores_that_end_while_they_load(byte_model: ModelFiles, short_folder: Path) -> None:
+    """One that does is followed by another, after a while; when there have been too many, the stream ends."""
+    flag = short_folder / "flag"
+    fails = f"import os, sys; os.path.exists({str(flag)!r}) and sys.exit('Error: no memory')"
+    command = [sys.executable, "-c", f"{fails}; from bench.null_core import main; main()", *PACED_CORE[3:]]
+    folder = short_folder / "tmp"
+    folder.mkdir()
+    async with GatewayProcess(byte_model, folder, command, max_restarts=3) as gateway, stubs_of(gateway) as stubs:
+        reader = await Reader(stubs.inference).begin()
+        flag.touch()
+        gateway.core().kill()
+        await gateway.until_logged("no memory, before it was ready; another is started")
+        flag.unlink()
+        async with asyncio.timeout(60):
+            assert await reader.to_the_end() == EXPECTED
+        reader = await Reader(stubs.inference, 1_000_000).begin()
+        flag.touch()
+        gateway.core().kill()
+        async with asyncio.timeout(60):
+            error = await error_of(reader.to_the_end())
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "CORE_LOST")
+        assert await gateway.exit_code() == 1
+        assert gateway.leftovers() == []
+
+
+@pytest.mark.parametrize("drain_timeout_s", [60, 0.1], ids=["long enough", "too short"])
+async def test_a_drain_while_a_core_is_replaced(
+    byte_model: ModelFiles, short_folder: Path, drain_timeout_s: float
+) -> None:
+    """Streams go on in the next core and end as they would have, or are aborted when the time is up. Exit code 0."""
+    terms = {"max_restarts": 3, "drain_timeout_s": drain_timeout_s}
+    async with GatewayProcess(byte_model, short_folder, **terms) as gateway, stubs_of(gateway) as stubs:
+        reader = await Reader(stubs.inference).begin()
+        gateway.core().kill()
+        await gateway.until_logged("another is started")
+        gateway.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            if drain_timeout_s > 1:
+                assert await reader.to_the_end() == EXPECTED
+            else:
+                while await reader.read():
+                    pass
+                assert reader.finished.finish_reason == pb.FINISH_REASON_ABORT
+        assert await gateway.exit_code() == 0
+        assert gateway.leftovers() == []
+
+
+async def test_one_request_that_ends_every_core(byte_model: ModelFiles, short_folder: Path) -> None:
+    """It ends with an error that no client tries again; 31 neighbours are as if it had never been."""
+    command = [sys.executable, "-m", faulty_core.__name__, "--fault", "abort in step"]
+    async with GatewayProcess(byte_model, short_folder, command, max_restarts=8) as gateway, stubs_of(gateway) as stubs:
+        request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 40, "ignore_eos": True})
+        neighbours = [stubs.inference.Generate(request) for _ in range(31)]
+        victim = pb.GenerateRequest(text="hi", request_id=faulty_core.VICTIM, sampling_params={"max_tokens": 9})
+        async with asyncio.timeout(120):
+            error = await error_of(stubs.inference.Generate(victim))
+            assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "ENDS_THE_CORE")
+            answers = await asyncio.gather(*neighbours)
+        assert {answer.usage.num_output_tokens for answer in answers} == {40}
