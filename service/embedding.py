@@ -27,6 +27,7 @@ class EmbeddingRequest:
     num_embeds_bytes: int = 0
     fills_kv_cache: bool = False
     priority: int = 0
+    may_differ: bool = False
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -96,6 +96,8 @@ class Engines:
         """Called when a core is lost, and when one has come in its place or was sent away."""
         self.num_beats_to_be_stuck = math.inf
         """How many beats a core may miss before it is lost."""
+        self.num_lost = 0
+        """Cores that are gone, or whose place another took."""
         self.num_restarts = 0
         """Cores that took the place of another."""
         self.last_interruption_s = 0.0
@@ -198,6 +200,7 @@ class Engines:
         if engine.lost_because is not None:
             return
         engine.lose(reason, is_awaited=self.awaits_successors and self.ready.done())
+        self.num_lost += 1
         self._deaths.lost(rank)
         self._tell_gone(engine, why_unavailable([engine]))
         if not engine.is_awaited:
@@ -289,6 +292,7 @@ class Engines:
     def _lose_to_successor(self, engine: Engine) -> None:
         """What the predecessor had is gone with it."""
         engine.lose("another took its place", is_awaited=self.awaits_successors)
+        self.num_lost += 1
         self._tell_gone(engine, Unavailable("the engine core is gone: another took its place", reason="CORE_LOST"))
 
     def _install(self, engine: Engine) -> None:

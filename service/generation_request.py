@@ -49,6 +49,8 @@ class GenerationRequest:
     data_parallel_rank: int | None = None
     prompt_embeds: Tensor | None = None
     lora: LoRARequest | None = None
+    may_differ: bool = False
+    """After the loss of a core: better other tokens than there would have been than none."""
     reasoning_ended: bool | None = None
     """True: a form of the output counts from the first token, whatever reasoning parser the core has."""
 

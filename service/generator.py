@@ -80,7 +80,7 @@ class Generator:
     @contextmanager
     def _run(self, work: Work[EventT], on_arrival: Callable[[bool], None]) -> Iterator[Run[EventT]]:
         with self._in_table(work):
-            stream = self._engine.add(work.core_requests(), on_arrival)
+            stream = self._engine.add(work.core_requests(), on_arrival, may_differ=work.request.may_differ)
             run = Run(work, stream, self._engine, self._finish_one)
             try:
                 yield run

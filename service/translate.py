@@ -47,6 +47,7 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
         cache_salt=request.cache_salt or None,
         data_parallel_rank=request.data_parallel_rank if request.HasField("data_parallel_rank") else None,
         lora=lora,
+        may_differ=request.allow_inexact_resume,
     )
 
 

@@ -21,7 +21,7 @@ _TOLD_ONCE = {
     "sluicegate:tls_certificate_expiry_timestamp_seconds",
 }
 """Gauges of our own of what all processes share."""
-_WORST_GAUGES = {"sluicegate:event_loop_lag_seconds"}
+_WORST_GAUGES = {"sluicegate:event_loop_lag_seconds", "sluicegate:last_interruption_seconds"}
 """What counts is the process that does worst."""
 _SEEN_BY_ALL = f"{_OURS}core", f"{_OURS}kv_event_losses"
 """How counters begin that tell of the cores: each process sees the same."""

@@ -10,8 +10,7 @@ from service.resumption import Resumption
 
 def resumption_families(engines: Engines, resumption: Resumption) -> Iterator[Metric]:
     """Of all cores together. A core that was lost is counted for good, also when another has its place."""
-    num_lost = engines.num_restarts + sum(core.lost_because is not None for core in engines.all)
-    yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", num_lost)
+    yield CounterMetricFamily("sluicegate:cores_lost", "Cores that went without being told to.", engines.num_lost)
     text = "Cores that took the place of another."
     yield CounterMetricFamily("sluicegate:core_restarts", text, engines.num_restarts)
     text = "Requests that went on in another core than the one that had them first."
@@ -20,3 +19,5 @@ def resumption_families(engines: Engines, resumption: Resumption) -> Iterator[Me
     yield CounterMetricFamily("sluicegate:unresumable_requests", text, resumption.num_lost)
     text = "Calls that have no core, and wait for one."
     yield GaugeMetricFamily("sluicegate:calls_without_core", text, len(resumption))
+    text = "How long the last core that was lost took to be replaced."
+    yield GaugeMetricFamily("sluicegate:last_interruption_seconds", text, engines.last_interruption_s)

@@ -15,6 +15,7 @@ from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.core import faulty_core
 from tests.service.errors_of_calls import error_of
 from tests.service.gateway_process import PACED_CORE, GatewayProcess
+from tests.service.metrics.scrape import scrape_async
 from tests.service.test_supervisor import NOT_SERVING, SERVING, stubs_of
 from tests.service.workers.test_team import stub_in_each
 
@@ -75,6 +76,12 @@ async def test_killed_cores_lose_no_stream(byte_model: ModelFiles, short_folder:
             texts = await asyncio.gather(*(reader.to_the_end() for reader in readers))
         assert texts == [EXPECTED] * 6
         assert "signal 9" in gateway.log
+        metrics = await scrape_async((await gateway.until_logged("metrics on http://(.*)/metrics")).group(1))
+        counts = {name: metrics.value(f"sluicegate:{name}_total") for name in ("cores_lost", "core_restarts")}
+        assert counts == {"cores_lost": 2, "core_restarts": 2}
+        assert metrics.value("sluicegate:resumed_requests_total") == 4 + 5
+        assert metrics.value("sluicegate:unresumable_requests_total") == 0
+        assert metrics.value("sluicegate:last_interruption_seconds") > 0
 
 
 async def test_every_process_of_the_gateway_goes_on(byte_model: ModelFiles, short_folder: Path) -> None:

@@ -62,6 +62,7 @@ def test_envelope(smollm2: ServedModel) -> None:
     )
     assert (request.priority, request.cache_salt, request.data_parallel_rank) == (-3, "s", 1)
     assert translated(smollm2, data_parallel_rank=0).data_parallel_rank == 0
+    assert [translated(smollm2, allow_inexact_resume=may).may_differ for may in (False, True)] == [False, True]
 
 
 def test_salt_is_bounded(smollm2: ServedModel) -> None:

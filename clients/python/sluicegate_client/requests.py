@@ -77,6 +77,7 @@ class GenerateOptions(TypedDict, total=False):
     cache_salt: str | None
     lora_name: str | None
     data_parallel_rank: int | None
+    allow_inexact_resume: bool | None
 
 
 _SAMPLING = frozenset(sampling_pb.SamplingParams.DESCRIPTOR.fields_by_name)

@@ -108,6 +108,7 @@ class GenerateRequest(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     LORA_NAME_FIELD_NUMBER: _builtins.int
     DATA_PARALLEL_RANK_FIELD_NUMBER: _builtins.int
+    ALLOW_INEXACT_RESUME_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names the request in events, logs and aborts; printable, at most 256 bytes. ALREADY_EXISTS while another request
     with this id lives. Empty: the server makes one.
@@ -128,6 +129,11 @@ class GenerateRequest(_message.Message):
     """The LoRA adapter to run with; NOT_FOUND for an unknown one. Empty: the one that `model` names, or none."""
     data_parallel_rank: _builtins.int
     """The core to run on, in [0, data-parallel size). Unset: the server chooses."""
+    allow_inexact_resume: _builtins.bool
+    """If the engine core dies and the next one cannot go on exactly where it was, as vLLM's own cores cannot with random
+    draws or penalties: go on all the same, with other tokens than there would have been. Else the request ends
+    UNAVAILABLE, to be sent again. A request that keeps to a form ends in any case. Default false.
+    """
     @_builtins.property
     def token_ids(self) -> Global___TokenIds:
         """Tokens."""
@@ -163,10 +169,11 @@ class GenerateRequest(_message.Message):
         cache_salt: _builtins.str = ...,
         lora_name: _builtins.str = ...,
         data_parallel_rank: _builtins.int | None = ...,
+        allow_inexact_resume: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "output_options", b"output_options", "prompt", b"prompt", "prompt_embeds", b"prompt_embeds", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "cache_salt", b"cache_salt", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "lora_name", b"lora_name", "model", b"model", "output_options", b"output_options", "priority", b"priority", "prompt", b"prompt", "prompt_embeds", b"prompt_embeds", "request_id", b"request_id", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank", "allow_inexact_resume", b"allow_inexact_resume", "cache_salt", b"cache_salt", "chat", b"chat", "data_parallel_rank", b"data_parallel_rank", "lora_name", b"lora_name", "model", b"model", "output_options", b"output_options", "priority", b"priority", "prompt", b"prompt", "prompt_embeds", b"prompt_embeds", "request_id", b"request_id", "sampling_params", b"sampling_params", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__data_parallel_rank: _TypeAlias = _typing.Literal["data_parallel_rank"]  # noqa: Y015
     _WhichOneofArgType__data_parallel_rank: _TypeAlias = _typing.Literal["_data_parallel_rank", b"_data_parallel_rank"]  # noqa: Y015
