@@ -38,17 +38,20 @@ async def test_a_core_that_is_replaced(client: EngineClient) -> None:
         "resumed_requests_total": 0,
         "unresumable_requests_total": 0,
         "calls_without_core": 1,
+        "last_interruption_seconds": 0,
     }
     async with core_of(client) as core:
         core.emit_token((await core.receive_add()).request_id, 6, FinishReason.STOP)
         assert await tokens_of(stream) == [5, 6]
         client.close_stream(stream)
+        assert 0 < client.engines.last_interruption_s < 60
         assert told(client) == {
             "cores_lost_total": 1,
             "core_restarts_total": 1,
             "resumed_requests_total": 1,
             "unresumable_requests_total": 0,
             "calls_without_core": 0,
+            "last_interruption_seconds": client.engines.last_interruption_s,
         }
     assert [event for event, _ in call.events] == ["resumed"]
     assert [end.num_output_tokens for end in call.ends] == [2]
