@@ -54,6 +54,22 @@ async def test_3_health_is_answered_while_a_long_text_is_read(
         stream.cancel()
 
 
+async def test_3_health_is_answered_beside_a_thousand_streams(
+    inference: InferenceServiceStub, core: FakeCore, channel: grpc.aio.Channel, gateway: GatewayServer
+) -> None:
+    """All of them open, and each with a token to deliver."""
+    streams = [inference.GenerateStream(pb.GenerateRequest(text="hi")) for _ in range(1000)]
+    ids = [(await core.receive_add()).request_id for _ in streams]
+    health = HealthStub(channel)
+    for token_id in b"abc":
+        core.emit(*(EngineCoreOutput(request_id, [token_id]) for request_id in ids))
+        assert (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
+    core.emit(*(EngineCoreOutput(request_id, [65], finish_reason=FinishReason.LENGTH) for request_id in ids))
+    for stream in streams:
+        assert "".join(event.delta.text for event in await events_of(stream)) == "abcA"
+    await until_idle(gateway)
+
+
 async def test_18_client_that_is_killed(core: FakeCore, gateway: GatewayServer) -> None:
     """Its request is aborted in the core as soon as its connection is gone."""
     client = await asyncio.create_subprocess_exec(
