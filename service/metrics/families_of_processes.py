@@ -57,7 +57,7 @@ def decoded(document: bytes) -> list[Metric]:
     return [_metric_of(family) for family in msgspec.msgpack.decode(document, type=list[Family])]
 
 
-def counted(documents: Sequence[bytes]) -> bytes:
+def left_by(documents: Sequence[bytes]) -> bytes:
     """What processes that are gone had counted, all together: it is not to be lost, but they hold nothing any more."""
     return encoded(metric for metric in joined([*map(decoded, documents)]) if metric.type != "gauge")
 

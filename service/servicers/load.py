@@ -68,6 +68,16 @@ def with_loads_of_others(load: pb.Load, others: Iterable[pb.Load]) -> pb.Load:
     return load
 
 
+def left_by(loads: Sequence[bytes]) -> bytes:
+    """What processes that are gone had counted, all together; they hold nothing any more."""
+    first, *others = map(pb.Load.FromString, loads)
+    total = with_loads_of_others(first, others)
+    total.num_requests = 0
+    for rank in total.ranks:
+        rank.num_sequences = 0
+    return total.SerializeToString()
+
+
 def _add(total: pb.Load | pb.RankLoad, other: pb.Load | pb.RankLoad, names: Iterable[str]) -> None:
     for name in names:
         setattr(total, name, getattr(total, name) + getattr(other, name))

@@ -32,6 +32,13 @@ class CoreLoss(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Farewell(msgspec.Struct, frozen=True):
+    """What a worker has counted in all its life, as REPORT_LOAD and REPORT_METRICS have it."""
+
+    load: bytes
+    metrics: bytes
+
+
 PREPARE = Method[str, None]("prepare", str)
 """Settings as JSON: open the sockets for the cores, and load the tokenizer meanwhile."""
 OPEN = Method[Opening, None]("open", Opening)
@@ -56,3 +63,5 @@ EXPECT_CORE = Method[int, None]("expect_core", int)
 """As ``Engines.expect_successor``."""
 GIVE_UP_CORE = Method[CoreLoss, None]("give_up_core", CoreLoss)
 """As ``Engines.give_up``."""
+FAREWELL = Method[Farewell, None]("farewell", Farewell)
+"""Of the primary: a worker is about to end."""

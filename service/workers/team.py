@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,16 +21,18 @@ from service.budget import Elsewhere, Nowhere
 from service.config import CoreConfig, GatewayConfig, ListenConfig
 from service.engines import Engines
 from service.gate import Gate
-from service.metrics.families_of_processes import counted
+from service.metrics.families_of_processes import left_by
 from service.metrics.processes import process_families
 from service.reserved_ports import ReservedPorts
+from service.servicers.load import left_by as loads_left_by
 from service.to_the_end import ToTheEnd
 from service.workers import methods
-from service.workers.channel import ChannelClosedError, Method
+from service.workers.channel import ChannelClosedError, Handlers, Method
 from service.workers.core_loads import adopt
 from service.workers.keeper import Keeper
+from service.workers.ledger import Ledger
 from service.workers.member import Member
-from service.workers.methods import Opening, Report
+from service.workers.methods import Farewell, Opening, Report
 from service.workers.process import WorkerError
 from service.workers.settings import WorkerSettings
 from service.workers.shared_counts import SharedCounts, new_memory
@@ -38,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
-_SCRAPE_TIMEOUT_S = 2.0
-"""For a worker's metrics; then they are as they were told last."""
+_REPORT_TIMEOUT_S = 2.0
+"""For what a worker has counted; else it is as it was told last."""
 
 
 class Team:
@@ -61,14 +64,13 @@ class Team:
         self._counts = SharedCounts(self._counts_fd, config.workers.num_workers, NUM_BUDGETS)
         places = enumerate(self.addresses, 1)
         command = config.workers.command
-        handlers = {methods.ABORT_ANYWHERE: self._abort_anywhere}
-        self._members = [Member(number, place, command, self._counts_fd, handlers) for number, place in places]
+        self._members = [
+            Member(number, place, command, self._counts_fd, self._handlers_for(number)) for number, place in places
+        ]
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._keepers: list[Keeper] = []
-        self._told_last: dict[int, bytes] = {}
-        """The metrics of each worker, as of the last time that somebody asked."""
-        self._told_by_others: list[bytes] = []
-        """Those of workers that are gone: what was counted is not uncounted."""
+        self._metrics = Ledger(left_by)
+        self._loads = Ledger(loads_left_by)
         self._watches: list[asyncio.Task[None]] = []
         self._work = ToTheEnd()
 
@@ -129,7 +131,7 @@ class Team:
 
     async def loads(self) -> list[bytes]:
         """What each worker has counted, as a ``Load`` of sluicegate.v1; what it knows of the cores is known here."""
-        return self._take_in(await self._ask(methods.REPORT_LOAD, None))
+        return await self._reports(methods.REPORT_LOAD, self._loads)
 
     def families(self) -> Iterator[Metric]:
         """How many processes there are, the primary included."""
@@ -137,8 +139,7 @@ class Team:
 
     async def metrics(self) -> list[bytes]:
         """What each worker has counted, as ``Exposition.encoded``; what it knows of the cores is known here."""
-        await asyncio.gather(*(self._ask_for_metrics(member) for member in self._members))
-        return [*self._told_last.values(), *self._told_by_others]
+        return await self._reports(methods.REPORT_METRICS, self._metrics)
 
     async def lose_core(self, rank: int, reason: str) -> None:
         """As ``Engines.lose_core``, of all workers that have not noticed."""
@@ -165,16 +166,23 @@ class Team:
         """What a worker is asked for, by a client that does not know which process has a request."""
         return self._gate.look_in().generator.abort(request_ids) + await self.abort(request_ids)
 
-    async def _ask_for_metrics(self, member: Member) -> None:
-        with suppress(ChannelClosedError, TimeoutError):
-            async with asyncio.timeout(_SCRAPE_TIMEOUT_S):
-                report = await member.call(methods.REPORT_METRICS, None)
-            (self._told_last[member.number],) = self._take_in([report])
+    async def _reports(self, method: Method[None, Report], ledger: Ledger) -> list[bytes]:
+        await asyncio.gather(*(self._take_report(member, method, ledger) for member in self._members))
+        return ledger.all
 
-    def _take_in(self, reports: list[Report]) -> list[bytes]:
-        for report in reports:
+    async def _take_report(self, member: Member, method: Method[None, Report], ledger: Ledger) -> None:
+        with suppress(ChannelClosedError, TimeoutError):
+            async with asyncio.timeout(_REPORT_TIMEOUT_S):
+                report = await member.call(method, None)
             adopt(self._engines.all, report.core_loads)
-        return [report.counted for report in reports]
+            ledger.note(member.number, report.counted)
+
+    def _handlers_for(self, number: int) -> Handlers:
+        return {methods.ABORT_ANYWHERE: self._abort_anywhere, methods.FAREWELL: partial(self._take_farewell, number)}
+
+    async def _take_farewell(self, number: int, farewell: Farewell) -> None:
+        self._loads.note(number, farewell.load)
+        self._metrics.note(number, farewell.metrics)
 
     async def _ask(self, method: Method[_A, _R], argument: _A) -> list[_R]:
         """What those answer that are there: what another had is gone with it. Raises CallError."""
@@ -207,8 +215,8 @@ class Team:
     def _bury(self, member: Member) -> None:
         """What was counted is not uncounted, and it holds nothing any more."""
         self._counts.clear(member.number)
-        if (told := self._told_last.pop(member.number, None)) is not None:
-            self._told_by_others = [counted([*self._told_by_others, told])]
+        self._metrics.bury(member.number)
+        self._loads.bury(member.number)
 
     def _choose_addresses(self, core: CoreConfig, folder: Path, num_workers: int) -> list[EngineAddresses]:
         if (host := core.tcp_host) is None:

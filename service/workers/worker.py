@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from core.wire.messages import EngineReadyResponse, LoRARequest
@@ -12,6 +12,7 @@ from service.admission import NUM_BUDGETS
 from service.config import CurveFiles
 from service.engine_client import EngineClient
 from service.engines import Engines
+from service.errors import ServiceError
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.garbage import spare_collector
 from service.gate import Backend
@@ -21,9 +22,9 @@ from service.servicers.load import load_of
 from service.shutdown_signals import ShutdownSignals, done_before
 from service.wave_client import WaveClient
 from service.workers import methods
-from service.workers.channel import Channel, Handlers
+from service.workers.channel import CallError, Channel, ChannelClosedError, Handlers
 from service.workers.core_loads import CoreLoad, adopt, loads_of
-from service.workers.methods import CoreLoss, Opening, Report
+from service.workers.methods import CoreLoss, Farewell, Opening, Report
 from service.workers.settings import WorkerSettings
 from service.workers.shared_counts import SharedCounts
 
@@ -127,6 +128,14 @@ class Worker:
             closing = asyncio.ensure_future(share.front_end.listeners.stop(timeout_s + STOP_GRACE_S))
             await share.front_end.gate.drain(timeout_s)
             await closing
+            await self._say_farewell(share)
+
+    async def _say_farewell(self, share: _Share) -> None:
+        with suppress(ServiceError, ChannelClosedError, CallError):
+            load = load_of(share.backend).SerializeToString()
+            farewell = Farewell(load, await share.front_end.exposition.encoded())
+            assert self.channel is not None, "it has told us to serve"
+            await self.channel.call(methods.FAREWELL, farewell)
 
     async def stop(self) -> None:
         """Let the last answers leave, then release everything."""

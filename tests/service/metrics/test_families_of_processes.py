@@ -2,7 +2,7 @@
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from service.metrics.families_of_processes import counted, decoded, encoded, joined
+from service.metrics.families_of_processes import decoded, encoded, joined, left_by
 
 
 def counter(name: str, **values: float) -> Metric:
@@ -66,7 +66,7 @@ def test_the_worst_process_counts() -> None:
 def test_what_is_gone_holds_nothing() -> None:
     """Of processes that have ended only what they have counted is kept."""
     families = [counter("sluicegate:rpcs", a=1), gauge("sluicegate:live_requests", 3)]
-    assert decoded(counted([encoded(families), encoded(families)])) == [counter("sluicegate:rpcs", a=2)]
+    assert decoded(left_by([encoded(families), encoded(families)])) == [counter("sluicegate:rpcs", a=2)]
 
 
 def test_adapters_of_all_processes() -> None:

@@ -310,7 +310,7 @@ async def test_sleep_is_told_everywhere(gateway: GatewayProcess) -> None:
 
 
 async def test_terminated_worker_finishes_first(gateway: GatewayProcess) -> None:
-    """SIGTERM to a worker alone: its streams end as they would have, and another takes its place."""
+    """SIGTERM to a worker alone: its streams end as they would have, another takes its place, nothing is uncounted."""
     (worker,) = gateway.workers()
     async with stub_in_each(gateway) as (_, stub):
         request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 50, "ignore_eos": True})
@@ -321,6 +321,11 @@ async def test_terminated_worker_finishes_first(gateway: GatewayProcess) -> None
         await gateway.until_logged("(?s)(gateway worker 1 is ready.*){2}")
         async with stub_in_each(gateway) as stubs:
             await asyncio.gather(*(stub.Generate(request) for stub in stubs))
+        async with operator_of(gateway) as operator:
+            load = (await operator.GetLoad(control_pb.GetLoadRequest())).load
+        assert (load.num_output_tokens, load.num_requests) == (150, 0)
+        counts = await scrape_async(await gateway.metrics_address())
+        assert counts.engine("generation_tokens_total") == 150
 
 
 async def test_every_process_goes_on_with_another_core(byte_model: ModelFiles, short_folder: Path) -> None:
