@@ -53,7 +53,7 @@ class Writing:
 
 
 class StallWatch:
-    """Cuts the streams that write one message for longer than ``timeout_s``, an eighth of it more or less."""
+    """Cuts the streams that write one message for longer than ``timeout_s``, or up to an eighth more."""
 
     def __init__(self, timeout_s: float) -> None:
         self.tick = 0
