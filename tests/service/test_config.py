@@ -9,11 +9,13 @@ from service.config import (
     ConnectionsConfig,
     CoreConfig,
     GatewayConfig,
+    KvEventsConfig,
     LimitsConfig,
     ListenConfig,
     SecurityConfig,
     TlsConfig,
     TracingConfig,
+    WorkersConfig,
 )
 from service.models import ModelFiles
 
@@ -75,6 +77,9 @@ FILES = named("m")
         (GatewayConfig, {"model": named(""), "core": CoreConfig(("x",))}, "1 to 256 bytes, got 0"),
         (GatewayConfig, {"model": named(257 * "x"), "core": CoreConfig(("x",))}, "served_model_name .* got 257: 'xxx"),
         (GatewayConfig, {"model": FILES, "core": CoreConfig(("x",)), "max_model_len": 1}, "at least 2, got 1"),
+        (WorkersConfig, {"num_workers": 0}, r"gateway_workers must be in \[1, 64\], got 0"),
+        (WorkersConfig, {"num_workers": 65, "command": ("x",)}, r"gateway_workers must be in \[1, 64\], got 65"),
+        (WorkersConfig, {"num_workers": 2}, "gateway_workers above 1 need a command"),
     ],
 )
 def test_out_of_bounds(kind: Any, values: dict[str, Any], message: str) -> None:
@@ -104,6 +109,18 @@ def test_addresses(address: str) -> None:
 def test_socket_addresses(core: CoreConfig, expected: tuple[str, str]) -> None:
     """The sockets lie in the private folder, or on the host that remote cores dial."""
     assert core.socket_addresses(Path("/f")) == expected
+
+
+def test_what_several_processes_cannot_share() -> None:
+    """A unix socket alone, and an address at which the gateway waits for events: one process alone can listen there."""
+    core, workers = CoreConfig(("x",)), WorkersConfig(2, ("w",))
+    with pytest.raises(ValueError, match="gateway_workers above 1 need a grpc_address with a port"):
+        GatewayConfig(FILES, core, ListenConfig(("unix:/a",)), workers=workers)
+    GatewayConfig(FILES, core, ListenConfig(("unix:/a", "[::]:0")), workers=workers)
+    events = KvEventsConfig("tcp://*:5557")
+    with pytest.raises(ValueError, match="gateway_workers above 1 need a kv_events_endpoint that names where"):
+        GatewayConfig(FILES, core, kv_events=events, workers=workers)
+    GatewayConfig(FILES, core, kv_events=events)
 
 
 def test_admin_address_that_others_reach() -> None:

@@ -56,6 +56,16 @@ def test_defaults() -> None:
     assert (settings.served_model_name, settings.max_model_len, dtype) == (None, None, None)
 
 
+def test_workers() -> None:
+    """Each of several processes is started with what the log of this one is told."""
+    _, settings, _ = run("--gateway-workers", "3", "--log-format", "json", "--access-log")
+    assert settings is not None
+    assert settings.workers.num_workers == 3
+    assert settings.workers.command[-3:] == ("--log-level=info", "--log-format=json", "--access-log")
+    result, _, _ = run("--gateway-workers", "65")
+    assert "65 is not in the range 1<=x<=64" in result.output
+
+
 def test_security(config: Path) -> None:
     """Files, and addresses of another policy, as flags or in the file; a certificate without its key is refused."""
     config.write_text("tls-cert: c\ntls-key: k\napi-key-file: keys\nplaintext-address: [unix:/a, 127.0.0.1:1]\n")
