@@ -19,8 +19,8 @@ _HOPELESS_FACTOR = 2
 class AdmissionLimits:
     """``max_sequences``: live at once. ``max_cached_tokens``: what the KV cache holds for one request alone.
 
-    ``max_prompt_tokens``, ``max_embeds_bytes``: of the prompts, and of the prompt_embeds, of all live sequences
-    together; each of the ``n`` sequences of a request counts, as the core gets the prompt of each.
+    ``max_prompt_tokens``, ``max_embeds_bytes``: of the prompts and token lists, and of the prompt_embeds, of all live
+    sequences together; each of the ``n`` sequences of a request counts, as the core gets the prompt of each.
     """
 
     max_sequences: int
@@ -41,6 +41,10 @@ class Load(Protocol):
 
     @property
     def num_prompt_tokens(self) -> int: ...
+
+    @property
+    def num_listed_tokens(self) -> int:
+        """In the lists of its sampling parameters: they take as much memory as a prompt of so many."""
 
     @property
     def num_embeds_bytes(self) -> int: ...
@@ -83,7 +87,7 @@ class Admission:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Of all live sequences."""
+        """Of all live sequences, with those in their token lists."""
         return self._prompt_tokens.held
 
     def check_room(self, num_sequences: int) -> None:
@@ -104,16 +108,16 @@ class Admission:
         if time_remaining_s is not None and load.priority >= 0:
             self._check_deadline(time_remaining_s)
         self.check_room(load.num_sequences)
-        self._check_prompt_tokens(_all_prompt_tokens(load))
+        self._check_prompt_tokens(_all_tokens(load))
         self._check_embeds(load.num_embeds_bytes)
         self._sequences.take(load.num_sequences)
-        self._prompt_tokens.take(_all_prompt_tokens(load))
+        self._prompt_tokens.take(_all_tokens(load))
         self._embeds_bytes.take(load.num_embeds_bytes)
 
     def release(self, load: Load) -> None:
         """It has ended."""
         self._sequences.give_back(load.num_sequences)
-        self._prompt_tokens.give_back(_all_prompt_tokens(load))
+        self._prompt_tokens.give_back(_all_tokens(load))
         self._embeds_bytes.give_back(load.num_embeds_bytes)
 
     def _check_size(self, load: Load) -> None:
@@ -138,7 +142,7 @@ class Admission:
 
     def _check_prompt_tokens(self, num_tokens: int) -> None:
         budget = self._prompt_tokens
-        bound = f"prompts of live sequences may have {budget.limit} tokens together"
+        bound = f"prompts and token lists of live sequences may have {budget.limit} tokens together"
         if num_tokens > budget.limit:
             raise ResourceExhausted(f"{bound}, those of the request alone have {num_tokens}", reason="TOO_MANY_TOKENS")
         if not budget.has_room(num_tokens):
@@ -155,5 +159,5 @@ class Admission:
             raise QueueFull(text, retry_after_s=budget.refuse(num_bytes))
 
 
-def _all_prompt_tokens(load: Load) -> int:
-    return load.num_sequences * load.num_prompt_tokens
+def _all_tokens(load: Load) -> int:
+    return load.num_sequences * (load.num_prompt_tokens + load.num_listed_tokens)

@@ -25,6 +25,7 @@ class EmbeddingRequest:
     is_normalized: bool = True
     num_sequences: int = 1
     num_embeds_bytes: int = 0
+    num_listed_tokens: int = 0
     fills_kv_cache: bool = False
     priority: int = 0
     may_differ: bool = False

@@ -8,6 +8,8 @@ from core.wire.messages import LoRARequest
 from core.wire.sampling_params import SamplingParams
 from core.wire.tensor import Tensor
 
+_TOKENS_PER_BIAS = 3
+"""An entry of a dict with its number takes as much memory as so many entries of a list."""
 UNSEEDED = -1
 """As a seed, vLLM and the core take it for none."""
 
@@ -62,6 +64,15 @@ class GenerationRequest:
     @property
     def num_sequences(self) -> int:
         return self.sampling_params.n
+
+    @property
+    def num_listed_tokens(self) -> int:
+        """In the token lists of its sampling parameters, by the memory they take."""
+        params = self.sampling_params
+        lists = (params.allowed_token_ids, params.stop_token_ids, params.all_stop_token_ids, params.logprob_token_ids)
+        num_listed = sum(len(tokens or ()) for tokens in lists) + len(self.stop.token_ids)
+        num_listed += sum(map(len, params.bad_words_token_ids or ()))
+        return num_listed + _TOKENS_PER_BIAS * len(params.logit_bias or ())
 
     @property
     def num_embeds_bytes(self) -> int:

@@ -172,7 +172,17 @@ def _read_bad_words(words: Iterable[str], tokenizer: Tokenizer, violations: list
         bound = f"each string must have 1 to {MAX_BAD_WORD_BYTES} bytes, got one of {wrong}"
         violations.append(Violation("sampling_params.bad_words", bound))
         return []
-    return [token_ids for word in words for token_ids in _spellings(word, tokenizer) if token_ids]
+    found: list[list[int]] = []
+    num_tokens = 0
+    for index, word in enumerate(words):
+        spellings = [token_ids for token_ids in _spellings(word, tokenizer) if token_ids]
+        found += spellings
+        num_tokens += sum(map(len, spellings))
+        if num_tokens > MAX_LISTED_TOKENS:
+            bound = f"must have at most {MAX_LISTED_TOKENS} tokens together"
+            violations.append(Violation("sampling_params.bad_words", f"{bound}, got more at {index}"))
+            return []
+    return found
 
 
 def _spellings(word: str, tokenizer: Tokenizer) -> Iterator[list[int]]:

@@ -54,7 +54,7 @@ def translate(request: pb.GenerateRequest, model: ServedModel) -> GenerationRequ
 def translate_embed(request: pb.EmbedRequest, model: ServedModel) -> EmbeddingRequest:
     """Raises InvalidRequest with every violation, NotFound for another model."""
     _check_model(request.model, model)
-    violations = _request_id_violations(request.request_id)
+    violations = request_id_violations(request.request_id)
     token_ids = read_input(request, model, violations)
     if request.HasField("dimensions") and request.dimensions < 1:
         violations.append(Violation("dimensions", f"must be at least 1, got {request.dimensions}"))
@@ -128,7 +128,7 @@ def _find_lora(request: pb.GenerateRequest, model: ServedModel, violations: list
 
 
 def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> list[Violation]:
-    found = _request_id_violations(request.request_id)
+    found = request_id_violations(request.request_id)
     size = len(request.cache_salt.encode())
     if size > MAX_CACHE_SALT_BYTES:
         found.append(Violation("cache_salt", f"must have at most {MAX_CACHE_SALT_BYTES} bytes, got {size}"))
@@ -138,7 +138,8 @@ def _envelope_violations(request: pb.GenerateRequest, model: ServedModel) -> lis
     return found
 
 
-def _request_id_violations(request_id: str) -> list[Violation]:
+def request_id_violations(request_id: str) -> list[Violation]:
+    """Whether there is one or not: where it is required, that is to be checked as well."""
     found = []
     size = len(request_id.encode())
     if size > MAX_REQUEST_ID_BYTES:

@@ -24,7 +24,7 @@ from service.servicers.event_encoder import EventEncoder
 from service.servicers.intake import Intake
 from service.servicers.protobuf_bytes import bytes_tag, varint
 from service.servicers.responses import is_small
-from service.translate import read_request_ids
+from service.translate import MAX_REQUEST_ID_BYTES, read_request_ids, request_id_violations
 from service.wakeup import Wakeup
 from sluicegate.v1 import inference_service_pb2 as pb
 
@@ -104,6 +104,9 @@ class MultiplexedSession:
         request_id = request.request_id
         if not request_id:
             self._fail("", _NO_REQUEST_ID)
+            return
+        if len(request_id.encode()) > MAX_REQUEST_ID_BYTES:  # Not to be sent back: errors wait for the client to read.
+            self._fail("", InvalidRequest(request_id_violations(request_id)))
             return
         try:
             if request_id in self._live or request_id in self._reading:

@@ -8,7 +8,7 @@ from core.wire.tensor import Tensor
 from service.admission import Admission, AdmissionLimits
 from service.embedding import EmbeddingRequest
 from service.errors import QueueFull, ResourceExhausted
-from service.generation_request import GenerationRequest
+from service.generation_request import GenerationRequest, StopRules
 
 
 def tokens(num_tokens: int, n: int = 1) -> GenerationRequest:
@@ -48,6 +48,19 @@ def test_prompt_tokens_are_bounded() -> None:
     admission.admit(tokens(40))
     admission.release(live)
     assert admission.num_prompt_tokens == 40
+
+
+def test_token_lists_count_as_prompts_do() -> None:
+    """They take as much memory, here and in the core, and are copied for each sequence."""
+    admission = Admission(AdmissionLimits(100, 100, 100))
+    params = SamplingParams(n=2, allowed_token_ids=[1] * 10, bad_words_token_ids=[[1, 2], [3]], logit_bias={1: 0.5})
+    live = GenerationRequest("r", [1] * 4, params, StopRules(token_ids=frozenset([5])))
+    admission.admit(live)
+    assert admission.num_prompt_tokens == 2 * (4 + 10 + 3 + 3 + 1)
+    with pytest.raises(QueueFull, match="100 tokens together and have 42, those of the request have 60"):
+        admission.admit(tokens(60))
+    admission.release(live)
+    assert admission.num_prompt_tokens == 0
 
 
 def test_embeddings_of_live_requests_are_bounded() -> None:

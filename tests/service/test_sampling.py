@@ -225,7 +225,7 @@ _WRONG_OTHERS: list[tuple[str, list[Any]]] = [
     ("logit_bias", [{49_152: 5.0}, {2**32 - 1: 0.0}]),
     ("repetition_detection", [{"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}, {"max_pattern_size": 1}]),
     ("logprob_token_ids", [[49_152], [1] * 129]),
-    ("bad_words", [[""], ["x"] * 1025, ["a", "\u00e9" * 513]]),
+    ("bad_words", [[""], ["x"] * 1025, ["a", "\u00e9" * 513], ["\U0001d4d0" * 256] * 1000]),
     ("json_schema", ["", "{", "[]", "[" * 100_000]),
     ("structural_tag", ["", "nonsense"]),
     ("regex", ["", "  "]),

@@ -132,10 +132,11 @@ class KServeServicer(GRPCInferenceServiceServicer):
         end = empty_response(_echoed(request.id), _echoed(request.model_name))
         ends_with_empty_response = wants_empty_final_response(request)
         end.parameters[FINAL_RESPONSE].bool_param = True
+        reading = self._read(request, may_stream=True)
+        del request  # Whatever becomes of it: it would be kept until the client has read what comes before.
         try:
             with self._statistics.one():
-                infer_request = await self._read(request, may_stream=True)
-                del request
+                infer_request = await reading
                 async with aclosing(self._responses(infer_request)) as responses:
                     async for response in responses:
                         response.parameters[FINAL_RESPONSE].bool_param = False

@@ -806,7 +806,7 @@ class RequestError(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The request's id. Empty for a message without one."""
+    """The request's id. Empty for a message without one, or with one of more than 256 bytes."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """The status that the call would have had on its own. ALREADY_EXISTS is that of the later of two requests with one
