@@ -19,7 +19,7 @@ from service.kv_events.rank_events import RankEvents
 logger = logging.getLogger(__name__)
 
 REPLAY_PATIENCE_S = 5.0
-_SILENCE_S = 1.0
+SILENCE_S = 1.0
 _LOOKS_UNTIL_WARNING = 60
 
 
@@ -43,12 +43,19 @@ class Publisher(Protocol):
 class RankFollower:
     """Hands the batches of ``publisher`` to ``events``. Owned by the event loop."""
 
-    def __init__(self, events: RankEvents, publisher: Publisher, patience_s: float = REPLAY_PATIENCE_S) -> None:
-        """``patience_s``: how long a publisher that was asked may say nothing."""
+    def __init__(
+        self,
+        events: RankEvents,
+        publisher: Publisher,
+        patience_s: float = REPLAY_PATIENCE_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """``patience_s``: how long a publisher that was asked may say nothing; ``silence_s``: and one that was not."""
         self._loop = asyncio.get_running_loop()
         self._events = events
         self._publisher = publisher
         self._patience_s = patience_s
+        self._silence_s = silence_s
         self._next_live = 0
         self._ahead: tuple[int, bytes] | None = None
         """The live batch that waits for what lies before it."""
@@ -58,7 +65,7 @@ class RankFollower:
         """Since the last look."""
         self._may_have_missed = False
         self._num_looks_in_vain = 0
-        self._looking = self._loop.call_later(_SILENCE_S, self._look)
+        self._looking = self._loop.call_later(self._silence_s, self._look)
 
     def connected(self) -> None:
         logger.info("the KV events of rank %d are followed", self._events.rank)
@@ -107,7 +114,7 @@ class RankFollower:
         self._stop_asking()
 
     def _look(self) -> None:
-        self._looking = self._loop.call_later(_SILENCE_S, self._look)
+        self._looking = self._loop.call_later(self._silence_s, self._look)
         self._num_looks_in_vain = 0 if self._is_connected else self._num_looks_in_vain + 1
         if self._num_looks_in_vain == _LOOKS_UNTIL_WARNING:
             logger.warning("nobody publishes the KV events of rank %d at %s", self._events.rank, self._publisher)

@@ -1,6 +1,7 @@
 """From publishers to subscribers, over real sockets."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -230,6 +231,25 @@ async def test_cores_that_connect(publish: Publish) -> None:
             await until_heard(feed, publisher)
         finally:
             feed.close()
+
+
+async def test_topics(config: KvEventsConfig) -> None:
+    """What is published under another one is not heard."""
+    topics = {
+        topic: KvEventFeed(dataclasses.replace(config, replay_endpoint=None, topic=topic), 1) for topic in ("a", "b")
+    }
+    settings = KVEventsConfig(str(config.endpoint), "a@core")
+    publisher = KVEventPublisher(settings, lambda: pytest.fail("it died"))
+    try:
+        for feed in topics.values():
+            feed.start()
+        await until_heard(topics["a"], publisher)
+        with topics["b"].subscribe() as subscription:
+            assert await subscription.next_within(0.05) is None
+    finally:
+        for feed in topics.values():
+            feed.close()
+        publisher.close()
 
 
 async def test_messages_of_no_form(config: KvEventsConfig, caplog: pytest.LogCaptureFixture) -> None:

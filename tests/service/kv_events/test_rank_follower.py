@@ -20,10 +20,12 @@ class ScriptedPublisher:
     def __init__(self, can_repeat: bool) -> None:
         self.can_repeat = can_repeat
         self.asked_from: list[int] = []
+        self.asked = asyncio.Event()
         self.is_listened_to = True
 
     def ask_from(self, number: int) -> None:
         self.asked_from.append(number)
+        self.asked.set()
 
     def forget_question(self) -> None:
         pass
@@ -35,13 +37,13 @@ class ScriptedPublisher:
 class Followed:
     """A follower, and what became of what it was told. Each batch stores the block of its number."""
 
-    def __init__(self, can_repeat: bool = True, patience_s: float = 600.0) -> None:
+    def __init__(self, can_repeat: bool = True, patience_s: float = 600.0, silence_s: float = 600.0) -> None:
         self.batches: list[int] = []
         self.losses: list[str] = []
         self.lost = asyncio.Event()
         self.events = RankEvents(0, self._note, lambda _rank, error: self._lose(error))
         self.publisher = ScriptedPublisher(can_repeat)
-        self.follower = RankFollower(self.events, self.publisher, patience_s)
+        self.follower = RankFollower(self.events, self.publisher, patience_s, silence_s)
 
     def live(self, *numbers: int) -> None:
         self._tell(self.follower.live, numbers)
@@ -179,3 +181,30 @@ async def test_a_batch_that_cannot_be_used() -> None:
     assert ["batch 1 cannot be used" in loss for loss in followed.losses] == [True]
     assert followed.known == [name_of(2)]
     assert followed.num_unknown == 2
+
+
+async def test_silence() -> None:
+    """It may hide that the last batch was missed: the publisher is asked, once, until it speaks again."""
+    followed = Followed(silence_s=0.0)
+    followed.connect()
+    followed.live(0)
+    followed.publisher.asked.clear()
+    async with asyncio.timeout(20):
+        await followed.publisher.asked.wait()
+    followed.repeat(1)
+    assert followed.batches == [0, 1]
+    num_asked = len(followed.publisher.asked_from)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(followed.publisher.asked_from) == num_asked
+    followed.follower.close()
+
+
+async def test_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Who is told of a publisher that never comes is told once."""
+    followed = Followed(silence_s=0.0)
+    for _ in range(500):
+        await asyncio.sleep(0)
+    followed.follower.close()
+    warnings = [record.getMessage() for record in caplog.records]
+    assert ["nobody publishes the KV events of rank 0" in warning for warning in warnings] == [True]
