@@ -182,7 +182,7 @@ async def _each_decoded(
 ) -> AsyncIterator[Any]:
     async def decoded() -> AsyncIterator[Any]:
         async for message in messages:
-            held.hold(message)
+            await held.hold_when_there_is_room(message)
             yield await _decoded(decode, message)
 
     return decoded()

@@ -1,5 +1,7 @@
 """The bytes that calls hold."""
 
+import asyncio
+
 import pytest
 
 from service.budget import Budget
@@ -22,3 +24,20 @@ def test_counted_until_the_call_ends() -> None:
     stream.release()
     stream.release()
     assert budget.held == 0
+
+
+async def test_stream_of_requests_waits_for_room() -> None:
+    """Its other requests go on meanwhile; what never fits is refused all the same."""
+    budget = Budget(100)
+    unary, stream = HeldMessage(budget), HeldMessage(budget)
+    unary.hold(bytes(60))
+    await stream.hold_when_there_is_room(bytes(40))
+    waiting = asyncio.ensure_future(stream.hold_when_there_is_room(bytes(50)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    unary.release()
+    async with asyncio.timeout(30):
+        await waiting
+    assert budget.held == 50
+    with pytest.raises(QueueFull, match="this one has 101"):
+        await stream.hold_when_there_is_room(bytes(101))
