@@ -165,7 +165,11 @@ def read_pair(path: Path) -> CurvePair:
     public, secret = _read(path)
     if secret is None:
         raise CurveError(f"{path} holds no secret key: give the .key_secret")
-    if (mode := path.stat().st_mode & 0o777) & 0o007:
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError as error:
+        raise CurveError(f"{path} is gone: {error.strerror}") from error
+    if mode & 0o007:
         raise CurveError(f"{path} is open to everyone (mode {mode:o}): chmod 600")
     return CurvePair(public, secret)
 

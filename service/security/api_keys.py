@@ -9,7 +9,7 @@ import hmac
 import re
 from pathlib import Path
 
-from service.security.watched_files import SecurityFileError, WatchedFiles, read_secret
+from service.security.watched_files import SecurityFileError, WatchedFiles, read_file
 
 MIN_KEY_CHARS = 16
 MAX_KEY_CHARS = 512
@@ -42,7 +42,7 @@ class ApiKeys:
 
 def _read(path: Path) -> _Digests:
     try:
-        lines = read_secret(path).decode().splitlines()
+        lines = read_file(path, is_secret=True).decode().splitlines()
     except UnicodeDecodeError as error:
         raise SecurityFileError(f"{path} is not UTF-8") from error
     names: dict[bytes, str] = {}

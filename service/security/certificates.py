@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from service.config import TlsConfig
-from service.security.watched_files import SecurityFileError, WatchedFiles, read_file, read_secret
+from service.security.watched_files import SecurityFileError, WatchedFiles, read_file
 
 logger = logging.getLogger(__name__)
 
@@ -68,14 +68,19 @@ class Certificates:
 
 
 def _read(config: TlsConfig) -> _Pair:
-    chain, key = read_file(config.cert), read_secret(config.key)
+    chain, key = read_file(config.cert), read_file(config.key, is_secret=True)
     client_ca = None if config.client_ca is None else read_file(config.client_ca)
     certificate = _first_certificate(config.cert, chain)
-    if _public_key_of(config.key, key) != certificate.public_key():
+    try:
+        belongs = _public_key_of(config.key, key) == certificate.public_key()
+        subject = certificate.subject.rfc4514_string()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SecurityFileError(f"the certificate in {config.cert} cannot be used: {error}") from error
+    if not belongs:
         raise SecurityFileError(f"the key in {config.key} is not that of the certificate in {config.cert}")
     if config.client_ca is not None and client_ca is not None:
         _first_certificate(config.client_ca, client_ca)
-    pair = _Pair(key, chain, client_ca, certificate.subject.rfc4514_string(), certificate.not_valid_after_utc)
+    pair = _Pair(key, chain, client_ca, subject, certificate.not_valid_after_utc)
     _say_until_when(config.cert, pair)
     return pair
 

@@ -49,26 +49,24 @@ class WatchedFiles(Generic[_Content]):
             self._content = self._read()
         except SecurityFileError as error:
             logger.error("%s; what was read before stays in force", error)
+        except Exception:
+            # Of what asks for the content none could do anything about it.
+            logger.exception("cannot use %s; what was read before stays in force", ", ".join(map(str, self._paths)))
         else:
             logger.info("read anew: %s", ", ".join(map(str, self._paths)))
 
 
-def read_file(path: Path) -> bytes:
-    """Raises SecurityFileError."""
+def read_file(path: Path, *, is_secret: bool = False) -> bytes:
+    """Raises SecurityFileError. Warns of a secret that every user of the machine can read too."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
+            is_open_to_all = os.fstat(file.fileno()).st_mode & stat.S_IROTH
     except OSError as error:
         raise SecurityFileError(f"cannot read {path}: {error.strerror}") from error
     if len(content) > _MAX_BYTES:
         raise SecurityFileError(f"{path} must have at most {_MAX_BYTES} bytes")
-    return content
-
-
-def read_secret(path: Path) -> bytes:
-    """As ``read_file``; warns where every user of the machine can read it too."""
-    content = read_file(path)
-    if path.stat().st_mode & stat.S_IROTH:
+    if is_secret and is_open_to_all:
         logger.warning("everyone on this machine can read %s: chmod o-r", path)
     return content
 
@@ -78,4 +76,6 @@ def _version_of(path: Path) -> tuple[int, ...]:
         found = os.stat(path)
     except OSError:
         return ()
+    if not stat.S_ISREG(found.st_mode):
+        return ()  # A pipe gives what it holds once, and to open it again may take for ever.
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

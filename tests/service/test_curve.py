@@ -80,6 +80,22 @@ async def test_strangers(byte_model: ModelFiles, tmp_path: Path, keys: Path, unu
             await gateway.until_ready()
 
 
+async def test_gateway_workers(byte_model: ModelFiles, tmp_path: Path, keys: Path, unused_tcp_port: int) -> None:
+    """Each process of the gateway asks for keys at its own sockets, and the core has the same for all."""
+    curve = curve_of(keys, keys / "cores/core0.key_secret")
+    async with (
+        gateway_of(byte_model, tmp_path, keys, unused_tcp_port, "--gateway-workers=2") as gateway,
+        core_of(tmp_path, unused_tcp_port, "bench.null_core", "--token-ids=97", *curve),
+    ):
+        address = await gateway.until_ready()
+        request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 3, "ignore_eos": True})
+        for _ in range(8):  # Whichever process the connection comes to.
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            async with grpc.aio.insecure_channel(address, options) as channel:
+                answer = await InferenceServiceStub(channel).Generate(request, timeout=30)
+                assert answer.usage.num_output_tokens == 3
+
+
 def test_flags(byte_model: ModelFiles) -> None:
     """CURVE takes both flags and a tcp address."""
     model = str(byte_model.path)
