@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from core.wire.messages import EngineAddresses, LoRARequest
 from service.admission import NUM_BUDGETS
 from service.budget import Elsewhere, Nowhere
-from service.config import CoreConfig, GatewayConfig, ListenConfig
+from service.config import CoreConfig, GatewayConfig, ListenConfig, WorkersConfig
 from service.engines import Engines
 from service.gate import Gate
 from service.metrics.families_of_processes import left_by
@@ -60,13 +60,11 @@ class Team:
         self._ports: ReservedPorts | None = None
         self.addresses = self._choose_addresses(config.core, folder, config.workers.num_workers - 1)
         """Where each worker's sockets for the cores will be: the cores may be told before there is a worker."""
-        self._counts_fd = new_memory(config.workers.num_workers, NUM_BUDGETS)
-        self._counts = SharedCounts(self._counts_fd, config.workers.num_workers, NUM_BUDGETS)
-        places = enumerate(self.addresses, 1)
-        command = config.workers.command
-        self._members = [
-            Member(number, place, command, self._counts_fd, self._handlers_for(number)) for number, place in places
-        ]
+        self._members: list[Member] = []
+        self._counts: SharedCounts | None = None
+        self._release = ExitStack()
+        if config.workers.is_shared:
+            self._counts = self._make_places(config.workers)
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._keepers: list[Keeper] = []
         self._metrics = Ledger(left_by)
@@ -79,7 +77,7 @@ class Team:
 
     def elsewhere(self, index: int) -> Elsewhere:
         """What the workers hold of a thing that is bounded for all processes together."""
-        return self._counts.column(index) if self._members else Nowhere()
+        return Nowhere() if self._counts is None else self._counts.column(index)
 
     @property
     def num_serving(self) -> int:
@@ -158,7 +156,7 @@ class Team:
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*(member.stop() for member in self._members))
-        os.close(self._counts_fd)
+        self._release.close()
         if self._ports is not None:
             self._ports.close()
 
@@ -214,9 +212,17 @@ class Team:
 
     def _bury(self, member: Member) -> None:
         """What was counted is not uncounted, and it holds nothing any more."""
-        self._counts.clear(member.number)
+        if self._counts is not None:
+            self._counts.clear(member.number)
         self._metrics.bury(member.number)
         self._loads.bury(member.number)
+
+    def _make_places(self, config: WorkersConfig) -> SharedCounts:
+        counts_fd = new_memory(config.num_workers, NUM_BUDGETS)
+        self._release.callback(os.close, counts_fd)
+        for number, place in enumerate(self.addresses, 1):
+            self._members.append(Member(number, place, config.command, counts_fd, self._handlers_for(number)))
+        return SharedCounts(counts_fd, config.num_workers, NUM_BUDGETS)
 
     def _choose_addresses(self, core: CoreConfig, folder: Path, num_workers: int) -> list[EngineAddresses]:
         if (host := core.tcp_host) is None:

@@ -24,6 +24,7 @@ from sluicegate.v1 import control_service_pb2 as control_pb
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from tests.core.data_parallel.lockstep_core import __name__ as lockstep_core
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 from tests.service.gateway_process import GatewayProcess
@@ -363,6 +364,19 @@ async def test_every_process_balances_over_the_ranks(byte_model: ModelFiles, sho
         load = await until_core_runs(operator, 12)
         assert load.num_requests == sum(rank.num_sequences for rank in load.ranks) == 12
         assert all(rank.num_sequences >= 3 for rank in load.ranks)
+
+
+async def test_every_process_wakes_cores_that_step_together(byte_model: ModelFiles, short_folder: Path) -> None:
+    """A request from any of them, at either rank, completes, one after the other and all at once."""
+    core = [sys.executable, "-m", lockstep_core]
+    gateway = GatewayProcess(byte_model, short_folder, core, num_workers=2, data_parallel_size=2, lockstep=True)
+    async with gateway, stub_in_each(gateway) as stubs:
+        params = {"max_tokens": 5, "ignore_eos": True}
+        requests = [pb.GenerateRequest(text="hi", sampling_params=params, data_parallel_rank=rank) for rank in (0, 1)]
+        for stub in stubs * 2:
+            for request in requests:
+                assert (await stub.Generate(request, timeout=60)).usage.num_output_tokens == 5
+        await asyncio.gather(*(stub.Generate(request, timeout=60) for stub in stubs for request in requests))
 
 
 async def test_limits_are_those_of_all_processes(byte_model: ModelFiles, short_folder: Path) -> None:
