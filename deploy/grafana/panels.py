@@ -232,6 +232,12 @@ ROWS = [
                 },
             ),
             Panel(
+                "Last interruption",
+                "s",
+                "How long the last core that was lost took to be replaced.",
+                {_GATEWAY: "sluicegate:last_interruption_seconds{I}"},
+            ),
+            Panel(
                 "Requests of lost cores",
                 "short",
                 "Resumed: their streams went on in another core. The others got UNAVAILABLE.",
@@ -252,6 +258,24 @@ ROWS = [
                 "bytes",
                 "Of the messages that calls hold, as they came.",
                 {_GATEWAY: "sluicegate:held_request_bytes{I}"},
+            ),
+            Panel(
+                "Calls by key",
+                "reqps",
+                "By the name beside the key. With --api-key-file.",
+                {"{{name}}": "sum by (name) (rate(sluicegate:calls_by_key_total{I}[R]))"},
+            ),
+            Panel(
+                "The certificate is valid for",
+                "s",
+                "With --tls-cert.",
+                {_GATEWAY: "sluicegate:tls_certificate_expiry_timestamp_seconds{I} - time()"},
+            ),
+            Panel(
+                "Spans",
+                "short",
+                "Per second. With --otlp-traces-endpoint; dropped: the collector does not take them.",
+                {"{{result}}": "sum by (result) (rate(sluicegate:spans_total{I}[R]))"},
             ),
             Panel(
                 "Gateway processes",
