@@ -90,6 +90,8 @@ class Keeper:
             await self._member.start()
             while not all(engine.is_alive for engine in self._engines.all):  # noqa: ASYNC110  several may have to come
                 await asyncio.sleep(_LOOK_AT_CORES_S)
+            if self._is_ending:
+                raise WorkerError("nobody is needed any more")
             cores = [engine.response for engine in self._engines.all if engine.response is not None]
             await self._member.open(msgspec.structs.replace(self._opening(), cores=cores))
         except WorkerError as error:
