@@ -59,10 +59,19 @@ def load_engine(
         on_error.pop_all()
     num_ranks = hosts.tensor_parallel_size
     engine.ready_response = msgspec.structs.replace(
-        engine.ready_response, world_size=num_ranks, tensor_parallel_size=num_ranks
+        engine.ready_response,
+        world_size=num_ranks,
+        tensor_parallel_size=num_ranks,
+        resume_key=f"{engine.ready_response.resume_key} quantization={model.quantization} {_sizes_of(model.path)}",
     )
     _log_sizes(engine.ready_response, model.device, cache.enable_prefix_caching)
     return engine
+
+
+def _sizes_of(path: Path) -> list[int]:
+    """Of the model's files, in bytes: what tells one model from another of the same shape, at a glance."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [file.stat().st_size for file in files if file.suffix in (".gguf", ".safetensors", ".json")]
 
 
 def _check_embeds(kv_events: KVEventsConfig | None, lora: LoraConfig | None) -> None:

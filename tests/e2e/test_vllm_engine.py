@@ -66,13 +66,29 @@ def test_a_gateway_that_is_killed_takes_the_engine_along(server: Server) -> None
     _check_gone([between, *engine])
 
 
-def test_an_engine_whose_parent_is_killed_leaves_nothing_and_ends_the_gateway_with_1(server: Server) -> None:
-    """Its cores are swept; the log says by what it ended."""
+def test_an_engine_whose_parent_is_killed_leaves_nothing_and_is_started_again(server: Server) -> None:
+    """Its cores are swept; the log says by what it ended; a stream goes on with the cores that come."""
     between, engine = _processes(server)
-    between.children()[0].kill()
-    assert server.process.wait(EXIT_TIMEOUT_S) == 1
+    with Client(server.address) as client:
+        stream = client.stream("Hello", max_tokens=200, temperature=0, ignore_eos=True)
+        token_ids = list(next(stream).token_ids)
+        between.children()[0].kill()
+        for delta in stream:
+            token_ids += delta.token_ids
+    assert len(token_ids) == 200
+    assert token_ids == [500 + (token_ids[0] - 500 + i) % 100 for i in range(200)]
     _check_gone([between, *engine])
     assert "exiting: vLLM ended with signal 9 (Killed)" in server.process.log
+
+
+def test_an_engine_that_may_not_be_started_again(vllm: Path) -> None:
+    """Its end is the gateway's, exit code 1; nothing is left."""
+    flags = "--engine", "vllm", "--engine-python", str(vllm), "--data-parallel-size", "2", "--max-core-restarts", "0"
+    with serving(*flags, "--", "--tp=4") as server:
+        between, engine = _processes(server)
+        between.children()[0].kill()
+        assert server.process.wait(EXIT_TIMEOUT_S) == 1
+        _check_gone([between, *engine])
 
 
 def test_an_engine_that_refuses_its_options_is_named(vllm: Path) -> None:

@@ -59,6 +59,27 @@ async def test_remote_core_and_its_death(byte_model: ModelFiles, tmp_path: Path,
         assert "closed the connection" in process.log
 
 
+async def test_a_remote_core_that_is_started_again(
+    byte_model: ModelFiles, tmp_path: Path, handshake_address: str
+) -> None:
+    """Whoever runs it does so; the stream goes on with the one that comes."""
+    core_flags = ["--handshake-address", handshake_address, "--headless", "--tokens-per-second", "100"]
+    core = "bench.null_core", *core_flags, "--token-ids", "97,98"
+    async with (
+        gateway_of(byte_model, tmp_path, handshake_address) as process,
+        PythonProcess(tmp_path, *core) as first,
+        grpc.aio.insecure_channel(await process.until_ready()) as channel,
+    ):
+        request = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 200, "ignore_eos": True})
+        call = asyncio.ensure_future(InferenceServiceStub(channel).Generate(request))
+        await InferenceServiceStub(channel).Generate(pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 20}))
+        first.send_signal(signal.SIGKILL)
+        await process.until_logged("another has 600 s to come")
+        async with PythonProcess(tmp_path, *core), asyncio.timeout(60):
+            answer = await call
+        assert (answer.outputs[0].text, answer.usage.num_output_tokens) == ("ab" * 100, 200)
+
+
 async def read_to_end(stream: grpc.aio.UnaryStreamCall) -> None:
     while await stream.read() is not grpc.aio.EOF:
         pass
