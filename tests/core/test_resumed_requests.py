@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+from core.executor.fake import FAKE_MODEL
 from core.request_limits import RequestError
 from core.wire.messages import EngineCoreOutput, FinishReason
 from core.wire.resume import Resume, resuming
 from core.wire.sampling_params import SamplingParams
+from core.wire.tensor import Tensor
 from tests.core.builders import add, expected_tokens, make_engine, make_message, make_request, run_to_end, tokens_of
 
 PROMPT = (1, 2, 3)
@@ -67,3 +70,17 @@ def test_a_core_says_that_it_can() -> None:
     keys = {make_engine().ready_response.resume_key for _ in range(2)}
     assert len(keys) == 1
     assert keys != {None}
+
+
+def test_a_prompt_of_rows() -> None:
+    """Its output comes after the rows, as tokens."""
+    rows = Tensor(np.arange(3 * FAKE_MODEL.hidden_size, dtype=np.float32).reshape(3, -1))
+
+    def run(request_id: str, params: SamplingParams) -> list[int]:
+        engine = make_engine()
+        message = make_message(request_id, params=params, prompt_token_ids=None, prompt_embeds=rows)
+        engine.add_request(engine.preprocess_add_request(message))
+        return tokens_of(run_to_end(engine)[request_id])
+
+    whole = run("r", SamplingParams(max_tokens=10))
+    assert run("r~1", resuming(SamplingParams(max_tokens=10), Resume(whole[:4], "r"))) == whole[4:]
