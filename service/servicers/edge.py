@@ -206,6 +206,7 @@ async def _one_response(
 async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, context: Context) -> None:
     """Send what ``method`` yields. A cancelled call closes the generator here and now, not when it is collected."""
     responses = method(request, context)
+    del request  # A method that lets go of its request frees it, for as long as the stream runs.
     if not inspect.isasyncgen(responses):
         await responses
         return

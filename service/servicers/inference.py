@@ -46,6 +46,7 @@ class InferenceServicer(InferenceServiceServicer):
         self, request: pb.GenerateRequest, context: _Context
     ) -> AsyncIterator[bytes]:
         generation_request = await self._intake.read(request)
+        del request
         encoder, usage = EventEncoder(generation_request.request_id), UsageTrailers()
         wakeup = Wakeup(self._min_flush_interval_s)
         with self._intake.open(generation_request, wakeup.set) as run:
