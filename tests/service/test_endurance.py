@@ -16,6 +16,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2 import GetLoadRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from sluicegate_client import AsyncClient
 from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
 FAST_CORE = [sys.executable, "-m", null_core, "--token-ids", "97,98,99"]
@@ -28,7 +29,10 @@ MAX_GROWTH_BYTES = 64 << 20
 class Server:
     """A gateway and its core, with what they hold."""
 
-    def __init__(self, gateway: GatewayProcess, public: grpc.aio.Channel, admin: grpc.aio.Channel) -> None:
+    def __init__(
+        self, address: str, gateway: GatewayProcess, public: grpc.aio.Channel, admin: grpc.aio.Channel
+    ) -> None:
+        self.address = address
         self.inference = InferenceServiceStub(public)
         self._control = ControlServiceStub(admin)
         self._processes = [psutil.Process(gateway.pid), gateway.core()]
@@ -56,7 +60,7 @@ async def serving(model: ModelFiles, folder: Path, core: list[str]) -> AsyncIter
             grpc.aio.insecure_channel(address) as public,
             grpc.aio.insecure_channel(await gateway.admin_address()) as admin,
         ):
-            yield Server(gateway, public, admin)
+            yield Server(address, gateway, public, admin)
 
 
 async def repeat(call: Callable[[], Awaitable[object]], count: int) -> None:
@@ -111,6 +115,27 @@ async def test_short_requests_and_long_streams(byte_model: ModelFiles, short_fol
 
         await repeat(stream, 200)
         await grows_no_further(server, answer, 5000)
+
+
+async def test_requests_of_one_stream(byte_model: ModelFiles, short_folder: Path) -> None:
+    """4,000 requests of one multiplexed stream, half of them given up at random: it holds none of them in the end."""
+    chance = random.Random(5)
+    async with (
+        serving(byte_model, short_folder, FAST_CORE) as server,
+        AsyncClient(server.address) as client,
+        client.multiplexed() as session,
+    ):
+
+        async def generate_or_leave() -> None:
+            async with session.stream("hi", max_tokens=30, ignore_eos=True) as stream:
+                leaves_after, num_tokens = chance.randrange(60), 0
+                async for delta in stream:
+                    num_tokens += len(delta.token_ids)
+                    if num_tokens > leaves_after:
+                        return
+            assert num_tokens == 30
+
+        await grows_no_further(server, generate_or_leave, 4000)
 
 
 async def test_idle_costs_nothing(byte_model: ModelFiles, short_folder: Path) -> None:
