@@ -158,10 +158,14 @@ class EngineClient:
         finally:
             self._num_abort_orders -= aborts
         if method == _EMPTIES_CACHES:
-            self._placement.forget_prefixes()
+            self.forget_prefixes()
         result = agreed(method, [call.result() for call in calls])
         self._orders.note(method, args, result)
         return result
+
+    def forget_prefixes(self) -> None:
+        """The cores have emptied their prefix caches."""
+        self._placement.forget_prefixes()
 
     async def check_task(self, task: str) -> None:
         """Raises Unimplemented if the cores say, once, that they cannot: some do not survive being told to even so.

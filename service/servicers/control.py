@@ -162,6 +162,7 @@ class ControlServicer(ControlServiceServicer):
         context: _Context,
     ) -> pb.ResetPrefixCacheResponse:
         success = await self._engine.call("reset_prefix_cache", request.reset_running_requests, False)
+        await self._team.forget_prefixes()
         return pb.ResetPrefixCacheResponse(success=success)
 
     @_logged

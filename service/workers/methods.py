@@ -53,6 +53,8 @@ ABORT_ANYWHERE = Method[list[str], int]("abort_anywhere", list[str], int)
 ABORT_ALL = Method[None, int]("abort_all", result=int)
 SET_ADAPTERS = Method[list[LoRARequest], None]("set_adapters", list[LoRARequest])
 """As ``Adapters.mirror``."""
+FORGET_PREFIXES = Method[None, None]("forget_prefixes")
+"""As ``EngineClient.forget_prefixes``."""
 EXCHANGE_CORE_LOADS = Method[list[CoreLoad], list[CoreLoad]]("exchange_core_loads", list[CoreLoad], list[CoreLoad])
 """What each end knows of the cores."""
 REPORT_LOAD = Method[None, Report]("report_load", result=Report)

@@ -127,6 +127,10 @@ class Team:
         """As ``Adapters.mirror``, of all workers."""
         await self._ask(methods.SET_ADAPTERS, [*loras])
 
+    async def forget_prefixes(self) -> None:
+        """As ``EngineClient.forget_prefixes``, of all workers."""
+        await self._ask(methods.FORGET_PREFIXES, None)
+
     async def loads(self) -> list[bytes]:
         """What each worker has counted, as a ``Load`` of sluicegate.v1; what it knows of the cores is known here."""
         return await self._reports(methods.REPORT_LOAD, self._loads)

@@ -110,6 +110,7 @@ class Worker:
             methods.DRAIN: self._drain,
             methods.ABORT: self._abort,
             methods.ABORT_ALL: self._abort_all,
+            methods.FORGET_PREFIXES: self._forget_prefixes,
             methods.EXCHANGE_CORE_LOADS: self._exchange_core_loads,
             methods.REPORT_LOAD: self._report_load,
             methods.REPORT_METRICS: self._report_metrics,
@@ -199,6 +200,9 @@ class Worker:
 
     async def _abort_all(self, _: None) -> int:
         return self._mine.backend.generator.abort_all()
+
+    async def _forget_prefixes(self, _: None) -> None:
+        self._mine.backend.engine.forget_prefixes()
 
     async def _exchange_core_loads(self, loads: list[CoreLoad]) -> list[CoreLoad]:
         engines = self._mine.engines.all

@@ -363,6 +363,7 @@ async def test_every_process_balances_over_the_ranks(byte_model: ModelFiles, sho
                 assert (await streams[-1].read()).HasField("started")
         load = await until_core_runs(operator, 12)
         assert load.num_requests == sum(rank.num_sequences for rank in load.ranks) == 12
+        assert (await operator.ResetPrefixCache(control_pb.ResetPrefixCacheRequest())).success
         assert all(rank.num_sequences >= 3 for rank in load.ranks)
 
 
