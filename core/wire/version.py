@@ -60,8 +60,10 @@ class ResultByVersion(NamedTuple):
 _ARRAY_16 = 0xDC
 _VERSION_BY_HEAD = {
     bytes((_ARRAY_16, 0, 20)): WireVersion.V0_25,
+    bytes((_ARRAY_16, 0, 21)): WireVersion.V0_33,
     bytes((_ARRAY_16, 0, 22)): WireVersion.V0_33,
 }
+"""21: a front end of between the two (smg 1.13.0), which reads outputs as 0.33 has them."""
 _ALONE = {
     "tensor_parallel_size": 1,
     "pipeline_parallel_size": 1,

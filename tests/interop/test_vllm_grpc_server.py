@@ -46,7 +46,7 @@ def theirs(smg_program: Path) -> Iterator[VllmEngineStub]:
         arguments = [address, f"ipc://{folder}/z", f"tcp://127.0.0.1:{port}", str(SMOLLM2_FOLDER)]
         with (
             Program([smg_program.parent / "python", "-c", _SERVE, *arguments]) as program,
-            core("--kv-cache-memory", "256MiB", "--wire-version", "0.33", *dial),
+            core("--kv-cache-memory", "256MiB", *dial),
             grpc.insecure_channel(address) as channel,
         ):
             program.wait_for_log("engine ready")

@@ -70,9 +70,15 @@ def plain(message: object) -> Any:
     [("py_add_chat_stream", V0_25), ("rs_add_chat", V0_25), ("rs33_add", V0_33), ("own_add_short", None)],
 )
 def test_a_request_tells_the_version(name: str, version: WireVersion | None) -> None:
-    """20 elements, as genuine front ends of 0.25 send them, 22 of 0.33; any other number tells nothing."""
+    """20 elements, as genuine front ends of 0.25 send them, 22 of 0.33; hardly any other number tells anything."""
     assert version_of_request(recording(name).frames[0]) is version
     assert version_of_request(b"") is None
+
+
+def test_a_request_of_between_the_versions() -> None:
+    """With a session and no hints: who sends that reads outputs as 0.33 has them."""
+    document = Encoder().encode([None] * 21)[0]
+    assert version_of_request(document) is V0_33
 
 
 def test_our_requests_tell_it_too() -> None:
