@@ -52,6 +52,7 @@ class ReadSlots:
         assert task is not None, "on a task"
         reader = _Reader(task, asyncio.get_running_loop().time())
         self._readers[reader] = None
+        self._watch()  # those who were looked after until now may all have given way
         try:
             return await read()
         except asyncio.CancelledError:

@@ -52,6 +52,18 @@ async def test_slow_one_gives_way() -> None:
     assert str(slots) == "ReadSlots(0 of 1 taken, 0 wait)"
 
 
+async def test_each_slow_one_gives_way() -> None:
+    """Also who got its slot from one that had to give way, though nobody has come since."""
+    slots, slow, other = ReadSlots(1, patience_s=0.02), [Upload(), Upload()], Upload()
+    slow_reads = [asyncio.ensure_future(slots.read(upload.read)) for upload in slow]
+    await slow[0].begun.wait()
+    other.come.set()
+    assert await asyncio.wait_for(slots.read(other.read), 30) == b"request"
+    for refused in await asyncio.gather(*slow_reads, return_exceptions=True):
+        assert isinstance(refused, QueueFull)
+    assert str(slots) == "ReadSlots(0 of 1 taken, 0 wait)"
+
+
 async def test_slow_one_alone_has_time() -> None:
     """As long as nobody waits it may take as long as it likes."""
     slots, slow = ReadSlots(1, patience_s=0.0), Upload()
