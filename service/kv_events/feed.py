@@ -7,7 +7,7 @@ from itertools import chain
 
 from core.wire.sampling_params import Violation
 from service.config import KvEventsConfig
-from service.errors import DataLoss, InvalidRequest, ResourceExhausted
+from service.errors import DataLoss, InvalidRequest, ResourceExhausted, Unavailable, Unimplemented
 from service.kv_events.batches import NumberedBatch
 from service.kv_events.event_sockets import EventSockets
 from service.kv_events.rank_events import RankEvents
@@ -19,11 +19,20 @@ logger = logging.getLogger(__name__)
 MAX_SUBSCRIPTIONS = 64
 
 
+def followed(feed: "KvEventFeed | None") -> "KvEventFeed":
+    """For whoever wants to subscribe. Raises Unimplemented if the server was not told to follow any."""
+    if feed is None:
+        how = "start the server with --kv-events, a gateway without cores of its own with --kv-events-endpoint"
+        raise Unimplemented(f"KV events are off: {how}", reason="KV_EVENTS_OFF")
+    return feed
+
+
 class KvEventFeed:
     """Followed from ``start`` to ``close``. Owned by the event loop."""
 
     def __init__(self, config: KvEventsConfig, num_ranks: int) -> None:
         self._subscriptions: set[Subscription] = set()
+        self._is_closed = False
         self.num_losses = [0] * num_ranks
         """By rank: times that its subscribers had to forget all."""
         self._ranks = [RankEvents(rank, self._pass_on, self._tell_loss) for rank in range(num_ranks)]
@@ -43,7 +52,8 @@ class KvEventFeed:
             sockets.start(follower)
 
     def close(self) -> None:
-        """End every subscription. May be called twice, and without ``start``."""
+        """End every subscription, and take no more. May be called twice, and without ``start``."""
+        self._is_closed = True
         for subscription in self._subscriptions:
             subscription.end()
         for sockets, follower in zip(self._sockets, self._followers, strict=True):
@@ -54,8 +64,10 @@ class KvEventFeed:
     def subscribe(self, start_number: int = 0, rank: int | None = None) -> Iterator[Subscription]:
         """What can be found now, then every batch; with a ``start_number`` the batches from that on, of one rank.
 
-        Raises InvalidRequest, OutOfRange if these are not kept, and ResourceExhausted.
+        Raises InvalidRequest, OutOfRange if these are not kept, ResourceExhausted, and Unavailable once it is closed.
         """
+        if self._is_closed:
+            raise Unavailable("the server shuts down", reason="DRAINING")
         ranks = self._chosen(start_number, rank)
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             raise ResourceExhausted(f"at most {MAX_SUBSCRIPTIONS} may subscribe at once", reason="TOO_MANY_SUBSCRIBERS")

@@ -18,9 +18,9 @@ from grpc.aio import ServicerContext
 from core.wire.sampling_params import Violation
 from service.adapters import Adapters
 from service.engine_control import EngineControl
-from service.errors import InvalidRequest, Unimplemented, shown
+from service.errors import InvalidRequest, shown
 from service.gate import Backend, Gate
-from service.kv_events.feed import KvEventFeed
+from service.kv_events.feed import KvEventFeed, followed
 from service.servicers.kv_events import to_response
 from service.servicers.load import load_of, with_loads_of_others
 from service.to_the_end import ToTheEnd
@@ -232,10 +232,9 @@ class ControlServicer(ControlServiceServicer):
         context: _Context,
     ) -> AsyncIterator[pb.SubscribeKvEventsResponse]:
         self._gate.look_in()
-        if self._kv_events is None:
-            raise Unimplemented("KV events are off: start the server with --kv-events", reason="KV_EVENTS_OFF")
+        feed = followed(self._kv_events)
         rank = request.data_parallel_rank if request.HasField("data_parallel_rank") else None
-        with self._kv_events.subscribe(request.start_sequence_number, rank) as subscription:
+        with feed.subscribe(request.start_sequence_number, rank) as subscription:
             await context.send_initial_metadata(())  # From here on nothing is missed.
             while (item := await subscription.next()) is not None:
                 yield to_response(item)

@@ -33,7 +33,7 @@ def _snapshot_part(chunk: SnapshotChunk) -> pb.SubscribeKvEventsResponse:
         events=[pb.KvEvent(stored=_stored_block(block)) for block in chunk.blocks],
         snapshot=pb.KvSnapshot(
             index=chunk.index,
-            count=chunk.count,
+            num_parts=chunk.count,
             num_blocks=chunk.num_blocks,
             num_unknown_messages=chunk.num_unknown_batches,
         ),

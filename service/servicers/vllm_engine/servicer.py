@@ -18,11 +18,11 @@ from core.wire.sampling_params import Violation
 from service.embedding import EmbeddingRequest
 from service.engine_control import EngineControl
 from service.engines import why_unavailable
-from service.errors import InvalidRequest, OutOfRange, ServiceError, Unavailable, Unimplemented, shown
+from service.errors import InvalidRequest, OutOfRange, ServiceError, Unavailable, shown
 from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.generator import AbortElsewhere, nobody_aborts
-from service.kv_events.feed import KvEventFeed
+from service.kv_events.feed import KvEventFeed, followed
 from service.served_model import ServedModel
 from service.servicers.health import Health
 from service.servicers.responses import off_loop_if_large
@@ -183,14 +183,13 @@ class VllmEngineServicer(Contract):
     async def SubscribeKvEvents(
         self, request: common_pb2.SubscribeKvEventsRequest, context: _Context
     ) -> AsyncIterator[common_pb2.KvEventBatch]:
-        if self._kv_events is None:
-            raise Unimplemented("KV events are off: start the server with --kv-events", reason="KV_EVENTS_OFF")
+        feed = followed(self._kv_events)
         if request.start_sequence_number:
             raise OutOfRange("start_sequence_number: must be 0, each core counts by itself", reason="NOT_KEPT")
         backend = self._gate.look_in()
         ranks = range(len(backend.engine.engines.all)) if request.load_records_before_first_batch else ()
         batches, records = KvEventBatches(), LoadRecords(CoreLoads(backend), ranks)
-        with self._kv_events.subscribe() as subscription:
+        with feed.subscribe() as subscription:
             await context.send_initial_metadata(())  # From here on nothing is missed.
             while not subscription.has_ended:
                 if (item := await subscription.next_within(TICK_S)) is not None:

@@ -15,7 +15,7 @@ from core.config import KVEventsConfig
 from core.kv_event_publisher import KVEventPublisher
 from core.wire.kv_events import AllBlocksCleared, KVEventBatch
 from service.config import KvEventsConfig
-from service.errors import DataLoss, InvalidRequest, OutOfRange, ResourceExhausted
+from service.errors import DataLoss, InvalidRequest, OutOfRange, ResourceExhausted, Unavailable
 from service.kv_events.event_sockets import EventAddressError
 from service.kv_events.feed import MAX_SUBSCRIPTIONS, KvEventFeed
 from service.kv_events.subscription import MAX_WAITING_BATCHES, Subscription
@@ -205,12 +205,14 @@ async def test_subscriptions_are_bounded(feed: KvEventFeed) -> None:
 
 
 async def test_close_ends_subscriptions(config: KvEventsConfig) -> None:
-    """They end well; it may be closed twice, and without having been started."""
+    """They end well, and there are no others; it may be closed twice, and without having been started."""
     feed = KvEventFeed(config, 1)
     with feed.subscribe() as subscription:
         feed.close()
         assert await next_of(subscription) is None
         feed.close()
+        with pytest.raises(Unavailable, match="shuts down"), feed.subscribe():
+            pytest.fail("nothing would end it")
 
 
 async def test_cores_that_connect(publish: Publish) -> None:

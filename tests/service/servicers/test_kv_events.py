@@ -114,7 +114,7 @@ async def test_a_snapshot_comes_first(control: ControlServiceStub, publisher: KV
     late = await subscribed(control)
     snapshot = await read(late)
     assert snapshot.sequence_number == 1
-    assert snapshot.snapshot == pb.KvSnapshot(index=0, count=1, num_blocks=2)
+    assert snapshot.snapshot == pb.KvSnapshot(index=0, num_parts=1, num_blocks=2)
     assert [[*event.stored.block_hashes] for event in snapshot.events] == [[name_of(1)], [name_of(2)]]
     assert [event.stored.parent_block_hash for event in snapshot.events] == [b"", name_of(1)]
     assert [[*event.stored.token_ids] for event in snapshot.events] == [[1, 2], [2, 3]]

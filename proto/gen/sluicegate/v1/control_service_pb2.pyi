@@ -1079,12 +1079,12 @@ class KvSnapshot(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INDEX_FIELD_NUMBER: _builtins.int
-    COUNT_FIELD_NUMBER: _builtins.int
+    NUM_PARTS_FIELD_NUMBER: _builtins.int
     NUM_BLOCKS_FIELD_NUMBER: _builtins.int
     NUM_UNKNOWN_MESSAGES_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Number of this part, from 0."""
-    count: _builtins.int
+    num_parts: _builtins.int
     """Parts."""
     num_blocks: _builtins.int
     """Blocks in all parts."""
@@ -1094,13 +1094,13 @@ class KvSnapshot(_message.Message):
         self,
         *,
         index: _builtins.int = ...,
-        count: _builtins.int = ...,
+        num_parts: _builtins.int = ...,
         num_blocks: _builtins.int = ...,
         num_unknown_messages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "index", b"index", "num_blocks", b"num_blocks", "num_unknown_messages", b"num_unknown_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "num_blocks", b"num_blocks", "num_parts", b"num_parts", "num_unknown_messages", b"num_unknown_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

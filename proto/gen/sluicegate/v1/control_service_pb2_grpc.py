@@ -251,7 +251,7 @@ class ControlServiceServicer:
         """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
         their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
         more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
-        UNIMPLEMENTED without the server's --kv-events.
+        UNIMPLEMENTED where the server follows none: --kv-events, for a gateway without cores --kv-events-endpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

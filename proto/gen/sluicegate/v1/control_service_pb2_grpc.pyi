@@ -84,7 +84,7 @@ class ControlServiceStub:
     """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
     their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
     more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
-    UNIMPLEMENTED without the server's --kv-events.
+    UNIMPLEMENTED where the server follows none: --kv-events, for a gateway without cores --kv-events-endpoint.
     """
 
 @_typing.type_check_only
@@ -143,7 +143,7 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
     their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
     more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
-    UNIMPLEMENTED without the server's --kv-events.
+    UNIMPLEMENTED where the server follows none: --kv-events, for a gateway without cores --kv-events-endpoint.
     """
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -301,7 +301,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         """What can be found in the prefix caches, and then what enters and leaves them, for routers that send requests where
         their prefix is; until the client cancels or the server shuts down. DATA_LOSS when events cannot be followed any
         more, as when a core was restarted, or when the client reads too slowly: forget everything and subscribe again.
-        UNIMPLEMENTED without the server's --kv-events.
+        UNIMPLEMENTED where the server follows none: --kv-events, for a gateway without cores --kv-events-endpoint.
         """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
