@@ -58,7 +58,18 @@ def served(vllm_interpreter: Path) -> Iterator[Served]:
         handshake = ["--handshake-address", f"tcp://127.0.0.1:{port}"]
         seats = ["--max-num-seqs", str(NUM_SEATS), "--shutdown-timeout", str(DRAIN_S)]
         with (
-            ServerProcess(["gateway", str(model), *handshake, *addresses, "--core-load-timeout", "1500"]) as gateway,
+            ServerProcess(
+                [
+                    "gateway",
+                    str(model),
+                    *handshake,
+                    *addresses,
+                    "--core-load-timeout",
+                    "1500",
+                    "--max-core-restarts",
+                    "0",
+                ]
+            ) as gateway,
             vllm_python.headless_core(vllm_interpreter, model, port, *seats) as core,
         ):
             yield Served(gateway, core, gateway.wait_until_ready(vllm_python.START_TIMEOUT_S), admin_address)
