@@ -41,7 +41,7 @@ def connection_options(config: ConnectionsConfig) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", config.max_metadata_bytes),
         ("grpc.absolute_max_metadata_size", config.max_metadata_bytes),
         ("grpc.max_concurrent_streams", config.max_concurrent_streams),
-        ("grpc.server_handshake_timeout_ms", _ms(config.handshake_timeout_s)),
+        ("grpc.server_handshake_timeout_ms", _ms(config.client_handshake_timeout_s)),
     ]
     if config.max_connection_age_s:
         options += [

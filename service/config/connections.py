@@ -18,7 +18,7 @@ class ConnectionsConfig:
     """Of one call, as HTTP/2 counts it: 32 bytes more than each name and value."""
     max_concurrent_streams: int = 4096
     """Calls that run at once on a connection; a client keeps those beyond until one ends."""
-    handshake_timeout_s: float = 20.0
+    client_handshake_timeout_s: float = 20.0
     """For TLS and HTTP/2 to begin; who has not done so by then is hung up on."""
     max_connection_age_s: float = 0.0
     """Then the client is told to connect anew, by which it finds other servers; 0: never. A tenth more or less."""
@@ -33,7 +33,7 @@ class ConnectionsConfig:
         _check_number("max_message_bytes", self.max_message_bytes, _MAX_BYTES)
         _check_number("max_metadata_bytes", self.max_metadata_bytes, _MAX_BYTES)
         _check_number("max_concurrent_streams", self.max_concurrent_streams, _MAX_STREAMS)
-        _check_seconds("handshake_timeout", self.handshake_timeout_s)
+        _check_seconds("client_handshake_timeout", self.client_handshake_timeout_s)
         _check_seconds("max_connection_age", self.max_connection_age_s, may_be_0=True)
         _check_seconds("max_connection_age_grace", self.max_connection_age_grace_s)
         _check_seconds("keepalive_interval", self.keepalive_interval_s, may_be_0=True)

@@ -15,7 +15,7 @@ class LimitsConfig:
     max_queued_requests: int = 2048
     """Sequences at once, running and waiting together; a request counts ``n``."""
     max_queued_tokens: int = 16 * 2**20
-    """Prompt tokens of all sequences at once; a request counts its prompt ``n`` times."""
+    """In prompts and token lists of all sequences at once; a request counts its own ``n`` times."""
     drain_timeout_s: float = 30.0
     write_stall_timeout_s: float = 60.0
     """How long a stream may wait for its client to read one message."""

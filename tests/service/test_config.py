@@ -58,7 +58,11 @@ FILES = named("m")
         (ConnectionsConfig, {"max_message_bytes": 0}, r"max_message_bytes must be in \[1, 2147483647\], got 0"),
         (ConnectionsConfig, {"max_metadata_bytes": 2**31}, r"max_metadata_bytes must be in .* got 2147483648"),
         (ConnectionsConfig, {"max_concurrent_streams": -1}, r"max_concurrent_streams must be in .* got -1"),
-        (ConnectionsConfig, {"handshake_timeout_s": 0}, r"handshake_timeout must be in \(0, 1e\+06\] s, got 0"),
+        (
+            ConnectionsConfig,
+            {"client_handshake_timeout_s": 0},
+            r"client_handshake_timeout must be in \(0, 1e\+06\] s, got 0",
+        ),
         (ConnectionsConfig, {"max_connection_age_s": -1}, r"max_connection_age must be in \[0, 1e\+06\] s, got -1"),
         (ConnectionsConfig, {"keepalive_interval_s": float("nan")}, r"keepalive_interval must be in .* got nan"),
         (CoreConfig, {}, "needs a command or a handshake_address"),

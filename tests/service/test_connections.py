@@ -96,7 +96,7 @@ async def test_a_client_whose_machine_is_gone(serve: Serve) -> None:
 async def test_a_client_that_does_not_begin(serve: Serve, words: list[bytes]) -> None:
     """Who connects and does not speak HTTP/2 in time is hung up on; others are served meanwhile."""
     async with (
-        serve(ConnectionsConfig(handshake_timeout_s=0.2)) as address,
+        serve(ConnectionsConfig(client_handshake_timeout_s=0.2)) as address,
         grpc.aio.insecure_channel(address) as channel,
     ):
         await asyncio.gather(hung_up_on(address, *words), answered(HealthStub(channel)))

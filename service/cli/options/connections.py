@@ -21,7 +21,7 @@ _OPTIONS = [
         help="Most calls at once on a connection; the client keeps the others until one ends.",
     ),
     click.option(
-        "--handshake-timeout",
+        "--client-handshake-timeout",
         type=_SOME_SECONDS,
         default=20.0,
         metavar="SECONDS",
@@ -59,7 +59,7 @@ _OPTIONS = [
 
 
 def _read(
-    handshake_timeout: float,
+    client_handshake_timeout: float,
     max_connection_age: float,
     max_connection_age_grace: float,
     keepalive_interval: float,
@@ -67,7 +67,7 @@ def _read(
     **numbers: int,
 ) -> ConnectionsConfig:
     return ConnectionsConfig(
-        handshake_timeout_s=handshake_timeout,
+        client_handshake_timeout_s=client_handshake_timeout,
         max_connection_age_s=max_connection_age,
         max_connection_age_grace_s=max_connection_age_grace,
         keepalive_interval_s=keepalive_interval,

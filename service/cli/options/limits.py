@@ -16,7 +16,7 @@ _OPTIONS = [
         "--max-queued-tokens",
         type=click.IntRange(min=1),
         default=16_777_216,
-        help="Most prompt tokens of all these sequences together.",
+        help="Most tokens in the prompts and token lists of all these sequences together.",
     ),
     click.option(
         "--max-logprobs",

@@ -107,7 +107,7 @@ def test_tracing() -> None:
 def test_connections() -> None:
     """The bounds of a connection, each by its flag."""
     flags = "message-bytes", "metadata-bytes", "concurrent-streams", "connection-age", "connection-age-grace"
-    seconds = "--handshake-timeout=6", "--keepalive-interval=7", "--keepalive-timeout=8"
+    seconds = "--client-handshake-timeout=6", "--keepalive-interval=7", "--keepalive-timeout=8"
     _, settings, _ = run(*(f"--max-{flag}={value}" for value, flag in enumerate(flags, start=1)), *seconds)
     assert settings is not None
     assert settings.connections == ConnectionsConfig(1, 2, 3, 6, 4, 5, 7, 8)
