@@ -103,6 +103,13 @@ class Unauthenticated(ServiceError):
     reason = "UNAUTHENTICATED"
 
 
+class PermissionDenied(ServiceError):
+    """The key that was brought does not open this."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    reason = "PERMISSION_DENIED"
+
+
 class Aborted(ServiceError):
     """The call was given up on; the reason says what for. Nothing is to be gained by repeating it as it was."""
 

@@ -9,6 +9,8 @@ import pytest
 import trustme
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from smg_grpc_proto.generated.common_pb2 import FlushCacheRequest
+from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
 from service.models import ModelFiles
 from sluicegate.v1 import control_service_pb2 as control_pb
@@ -68,12 +70,15 @@ async def test_every_address(byte_model: ModelFiles, short_folder: Path, num_wor
                 assert answer.usage.num_output_tokens == 3
                 refused = await error_of(stub.Generate(REQUEST, metadata=(bearer(ADMIN_KEY),), timeout=30))
                 assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+                flushed = VllmEngineStub(channel).FlushCache(FlushCacheRequest(), metadata=(bearer(KEY),), timeout=30)
+                assert (await error_of(flushed)).code is grpc.StatusCode.PERMISSION_DENIED
         async with grpc.aio.secure_channel(guarded, channel_credentials(servers)) as channel:
             unknown = InferenceServiceStub(channel).Generate(REQUEST, metadata=(bearer(KEY),), timeout=30)
             assert (await error_of(unknown)).code is grpc.StatusCode.UNAVAILABLE
         for address in (plaintext, sidecar):
             async with grpc.aio.insecure_channel(address) as channel:
                 assert (await InferenceServiceStub(channel).Generate(REQUEST, timeout=30)).usage.num_output_tokens == 3
+                assert (await VllmEngineStub(channel).FlushCache(FlushCacheRequest(), timeout=30)).success
         probe_address = (await gateway.until_logged(r"health on (\S+)")).group(1)
         async with grpc.aio.insecure_channel(probe_address) as channel:
             health = await HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="readiness"), timeout=30)
@@ -88,7 +93,7 @@ async def test_every_address(byte_model: ModelFiles, short_folder: Path, num_wor
         metrics_address = (await gateway.until_logged(r"metrics on http://(\S+)/metrics")).group(1)
         exposed = await scrape_async(metrics_address)
         assert "sluicegate:tls_certificate_expiry_timestamp_seconds" in exposed.names
-        assert exposed.value("sluicegate:calls_by_key_total", key_name="alice") == 4 * num_workers
+        assert exposed.value("sluicegate:calls_by_key_total", key_name="alice") == 8 * num_workers
 
 
 async def test_what_others_can_reach_is_said(byte_model: ModelFiles, short_folder: Path) -> None:

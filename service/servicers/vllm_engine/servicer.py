@@ -23,6 +23,7 @@ from service.gate import Gate
 from service.generation_request import GenerationRequest
 from service.generator import AbortElsewhere, nobody_aborts
 from service.kv_events.feed import KvEventFeed, followed
+from service.security.caller import check_is_no_client
 from service.served_model import ServedModel
 from service.servicers.health import Health
 from service.servicers.responses import off_loop_if_large
@@ -128,7 +129,7 @@ class VllmEngineServicer(Contract):
     async def FlushCache(
         self, request: common_pb2.FlushCacheRequest, context: _Context
     ) -> common_pb2.FlushCacheResponse:
-        _log_order("FlushCache", context)
+        _take_order("FlushCache", context)
         return await flush_cache(self._engine, request.timeout_s)
 
     async def StartProfile(
@@ -136,14 +137,14 @@ class VllmEngineServicer(Contract):
     ) -> common_pb2.ProfileResponse:
         if options := [Violation(field.name, _LAUNCH_OPTION) for field, _ in request.ListFields()]:
             raise InvalidRequest(options)
-        _log_order("StartProfile", context)
+        _take_order("StartProfile", context)
         await self._engine.call("profile", True, None)
         return common_pb2.ProfileResponse(success=True, message="profiling")
 
     async def StopProfile(
         self, request: common_pb2.StopProfileRequest, context: _Context
     ) -> common_pb2.ProfileResponse:
-        _log_order("StopProfile", context)
+        _take_order("StopProfile", context)
         await self._engine.call("profile", False, None)
         return common_pb2.ProfileResponse(success=True, message="profiled")
 
@@ -183,6 +184,7 @@ class VllmEngineServicer(Contract):
     async def SubscribeKvEvents(
         self, request: common_pb2.SubscribeKvEventsRequest, context: _Context
     ) -> AsyncIterator[common_pb2.KvEventBatch]:
+        check_is_no_client("SubscribeKvEvents")
         feed = followed(self._kv_events)
         if request.start_sequence_number:
             raise OutOfRange("start_sequence_number: must be 0, each core counts by itself", reason="NOT_KEPT")
@@ -241,6 +243,7 @@ def _at_rank(rank: int, loads: list[pb.SchedulerLoad]) -> pb.SchedulerLoad:
     return loads[rank]
 
 
-def _log_order(method: str, context: _Context) -> None:
-    """What is done to the engine is in the log, with who asked for it."""
+def _take_order(method: str, context: _Context) -> None:
+    """What is done to the engine is in the log, with who asked for it. Raises PermissionDenied for a client's key."""
+    check_is_no_client(method)
     logger.info("%s from %s", method, context.peer())
