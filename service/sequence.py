@@ -20,6 +20,11 @@ class SequenceFinish(msgspec.Struct, frozen=True, gc=False):
     stop_string: str | None
     num_output_tokens: int
 
+    @property
+    def word(self) -> str:
+        """The reason as vLLM spells it: ``stop``, ``length``, ``abort``, ``error``, ``repetition``."""
+        return self.reason.name.lower()
+
 
 class SequenceDelta(msgspec.Struct, frozen=True, gc=False):
     """What one output of the core adds. ``logprobs`` has a row for each token, or is None."""

@@ -73,8 +73,7 @@ class InferenceServicer(InferenceServiceServicer):
         return await self._intake.off_loop_if_long(detokenize, request, self._gate.enter().model)
 
     async def Embed(self, request: pb.EmbedRequest, context: _Context) -> pb.EmbedResponse:
-        backend = self._gate.enter()
-        backend.generator.check_room(1)
+        backend = self._intake.enter()
         embedding_request = await self._intake.off_loop_if_long(translate_embed, request, backend.model)
         await backend.engine.check_task(EMBED_TASK)
         with self._gate.enter().generator.start_embedding(embedding_request) as events:

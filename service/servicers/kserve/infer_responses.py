@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.wire.messages import FinishReason, LogprobsLists
+from core.wire.messages import LogprobsLists
 from service.events import Delta, Event, Finished
 from service.servicers.kserve.infer_request import VERSION, InferRequest
 from service.servicers.kserve.tensor_specs import (
@@ -22,13 +22,6 @@ from service.tokenizer import Tokenizer
 from sluicegate.third_party.inference import grpc_service_pb2 as pb
 
 FINAL_RESPONSE = "triton_final_response"
-_FINISH_REASONS = {
-    FinishReason.STOP: "stop",
-    FinishReason.LENGTH: "length",
-    FinishReason.ABORT: "abort",
-    FinishReason.ERROR: "error",
-    FinishReason.REPETITION: "repetition",
-}
 _UNFINISHED = "None"
 """As the backend spells it."""
 
@@ -65,7 +58,7 @@ class InferResponses:
             if isinstance(event, Delta):
                 self._add_delta(self._sequences[event.index], event)
             elif isinstance(event, Finished):
-                self._sequences[event.index].finish_reason = _FINISH_REASONS[event.finish.reason]
+                self._sequences[event.index].finish_reason = event.finish.word
 
     def response(self) -> pb.ModelInferResponse:
         """What was added since the last one."""

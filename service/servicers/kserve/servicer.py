@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -12,8 +13,10 @@ from service.events import Started
 from service.gate import Gate
 from service.servicers.edge import as_failure
 from service.servicers.health import Health
+from service.servicers.intake import Intake
 from service.servicers.kserve.infer_request import (
     MAX_ID_BYTES,
+    VERSION,
     InferRequest,
     check_version,
     read_infer_request,
@@ -30,8 +33,6 @@ from sluicegate.third_party.inference import grpc_service_pb2 as pb
 from sluicegate.third_party.inference.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
 
 _Context = ServicerContext[Any, Any]
-_INLINE_BELOW_BYTES = 4096
-"""Smaller requests are read on the event loop, within a millisecond or two; changing threads would cost more."""
 _CHOSEN = "it is set when the server starts"
 _IN_REQUESTS = "tensors come with their request"
 
@@ -59,7 +60,7 @@ class KServeServicer(GRPCInferenceServiceServicer):
         """``min_flush_interval_s``: responses of a stream are sent no oftener, but for the first and the last."""
         self._gate = gate
         self._health = health
-        self._text_threads = text_threads
+        self._intake = Intake(gate, text_threads)
         self._min_flush_interval_s = min_flush_interval_s
         self._statistics = InferStatistics()
 
@@ -101,7 +102,7 @@ class KServeServicer(GRPCInferenceServiceServicer):
         model = self._gate.look_in().model
         names = [model.name, *sorted(model.adapters)]
         index = pb.RepositoryIndexResponse.ModelIndex
-        return pb.RepositoryIndexResponse(models=[index(name=name, version="1", state="READY") for name in names])
+        return pb.RepositoryIndexResponse(models=[index(name=name, version=VERSION, state="READY") for name in names])
 
     async def ModelInfer(self, request: pb.ModelInferRequest, context: _Context) -> pb.ModelInferResponse:
         with self._statistics.one():
@@ -149,11 +150,9 @@ class KServeServicer(GRPCInferenceServiceServicer):
 
     async def _responses(self, request: InferRequest) -> AsyncGenerator[pb.ModelInferResponse, None]:
         """One for each time that something came, or one in all."""
-        backend = self._gate.enter()
-        backend.adapters.check_loaded(request.generation.lora)
-        responses = InferResponses(request, backend.model.tokenizer)
+        responses = InferResponses(request, self._gate.look_in().model.tokenizer)
         wakeup = Wakeup(self._min_flush_interval_s if request.is_stream else 0.0)
-        with backend.generator.open(request.generation, wakeup.set) as run:
+        with self._intake.open(request.generation, wakeup.set) as run:
             while not run.finished:
                 await wakeup.wait()
                 events = [*run.take()]
@@ -167,13 +166,8 @@ class KServeServicer(GRPCInferenceServiceServicer):
             yield responses.response()
 
     async def _read(self, request: pb.ModelInferRequest, may_stream: bool) -> InferRequest:
-        """The room is checked again when it runs; a full queue should not have to read a long text first."""
-        backend = self._gate.enter()
-        backend.generator.check_room(1)
-        num_bytes = request.ByteSize()
-        if num_bytes < _INLINE_BELOW_BYTES:
-            return read_infer_request(request, backend.model, may_stream)
-        return await self._text_threads.run(num_bytes, read_infer_request, request, backend.model, may_stream)
+        read = partial(read_infer_request, may_stream=may_stream)
+        return await self._intake.off_loop_if_long(read, request, self._intake.enter().model)
 
     def _check_model(self, name: str, version: str) -> None:
         """Raises NotFound, and Unavailable before there is a model."""

@@ -12,14 +12,6 @@ from service.sequence import SequenceFinish
 from service.servicers.vllm_engine.chunk_encoder import ChunkEncoder
 from service.servicers.vllm_engine.logprobs import add_output_logprobs, input_logprobs
 
-_FINISH_REASONS = {
-    FinishReason.STOP: "stop",
-    FinishReason.LENGTH: "length",
-    FinishReason.ABORT: "abort",
-    FinishReason.ERROR: "error",
-    FinishReason.REPETITION: "repetition",
-}
-
 
 class GenerateResponses:
     """One for each request; gives messages as bytes. Every sequence ends with its ``complete``, with all its tokens.
@@ -85,7 +77,7 @@ class GenerateResponses:
     def _of_finish(self, index: int, finish: SequenceFinish, num_cached_tokens: int) -> Iterable[bytes]:
         complete = self._completes[index]
         complete.output_ids.extend(self._output_ids[index])
-        complete.finish_reason = _FINISH_REASONS[finish.reason]
+        complete.finish_reason = finish.word
         complete.completion_tokens = finish.num_output_tokens
         complete.cached_tokens = num_cached_tokens
         if finish.stop_token_id is not None:

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 from smg_grpc_proto.generated import common_pb2
 from smg_grpc_proto.generated import vllm_engine_pb2 as pb
@@ -24,8 +23,8 @@ from service.generation_request import GenerationRequest
 from service.generator import AbortElsewhere, nobody_aborts
 from service.kv_events.feed import KvEventFeed, followed
 from service.security.caller import check_is_no_client
-from service.served_model import ServedModel
 from service.servicers.health import Health
+from service.servicers.intake import Intake
 from service.servicers.responses import off_loop_if_large
 from service.servicers.vllm_engine.arrivals import Arrivals
 from service.servicers.vllm_engine.cache_flush import flush_cache
@@ -45,9 +44,6 @@ from service.wakeup import Wakeup
 logger = logging.getLogger(__name__)
 
 _Context = ServicerContext[Any, Any]
-_Request = TypeVar("_Request", bound=Message)
-_Result = TypeVar("_Result")
-
 _INLINE_TEXT_BELOW_BYTES = 4096
 _INLINE_BELOW_BYTES = 32768
 """Smaller requests are read on the event loop, within a millisecond or two: tokens need less of it than a text."""
@@ -58,10 +54,7 @@ _LAUNCH_OPTION = "must be unset: the profiler has its folder and options from th
 
 
 class VllmEngineServicer(Contract):
-    """Requests run beside those of sluicegate.v1, in one table: an id is taken for both.
-
-    A call enters the gate twice: a drain may have begun while a long prompt was read.
-    """
+    """Requests run beside those of sluicegate.v1, in one table: an id is taken for both."""
 
     def __init__(
         self,
@@ -83,7 +76,7 @@ class VllmEngineServicer(Contract):
         self._gate = gate
         self._health = health
         self._engine = EngineControl(gate)
-        self._text_threads = text_threads
+        self._intake = Intake(gate, text_threads)
         self._model = model
         self._has_own_cores = has_own_cores
         self._min_flush_interval_s = min_flush_interval_s
@@ -102,7 +95,7 @@ class VllmEngineServicer(Contract):
                     yield message
                 return
             wakeup = Wakeup(self._min_flush_interval_s)
-            with self._gate.enter().generator.open(generation_request, wakeup.set) as run:
+            with self._intake.open(generation_request, wakeup.set) as run:
                 while not run.finished:
                     await wakeup.wait()
                     for event in run.take():
@@ -200,27 +193,17 @@ class VllmEngineServicer(Contract):
                     yield record
 
     async def _read_generation(self, request: pb.GenerateRequest) -> GenerationRequest:
-        """``start`` checks the room again; a full queue should not have to read a long text first."""
-        backend = self._gate.enter()
-        backend.generator.check_room(1)
         is_text = request.WhichOneof("input") == "text"
         inline_below = _INLINE_TEXT_BELOW_BYTES if is_text else _INLINE_BELOW_BYTES
-        return await self._read(to_generation_request, request, backend.model, inline_below)
+        model = self._intake.enter().model
+        return await self._intake.off_loop_if_long(to_generation_request, request, model, inline_below)
 
     async def _read_embedding(self, request: pb.EmbedRequest) -> EmbeddingRequest:
-        backend = self._gate.enter()
-        backend.generator.check_room(1)
-        embedding_request = await self._read(to_embedding_request, request, backend.model, _INLINE_BELOW_BYTES)
+        backend = self._intake.enter()
+        read = self._intake.off_loop_if_long(to_embedding_request, request, backend.model, _INLINE_BELOW_BYTES)
+        embedding_request = await read
         await backend.engine.check_task(EMBED_TASK)
         return embedding_request
-
-    async def _read(
-        self, work: Callable[[_Request, ServedModel], _Result], request: _Request, model: ServedModel, inline_below: int
-    ) -> _Result:
-        num_bytes = request.ByteSize()
-        if num_bytes < inline_below:
-            return work(request, model)
-        return await self._text_threads.run(num_bytes, work, request, model)
 
     def _why_unhealthy(self) -> str:
         try:
