@@ -114,13 +114,13 @@ class Channel:
                 answer.set_exception(CallError(message.error))
 
     async def _work(self, call: _Call) -> None:
-        method, handler = self._handlers[call.method]
         try:
+            method, handler = self._handlers[call.method]
             argument = msgspec.msgpack.decode(call.argument, type=method.argument)
             result = msgspec.Raw(msgspec.msgpack.encode(await handler(argument)))
             self._send(_Answer(call.call_id, result))
         except Exception as error:
-            logger.warning("%s failed: %r", method.name, error)
+            logger.warning("%s failed: %r", call.method, error)
             self._send(_Answer(call.call_id, msgspec.Raw(msgspec.msgpack.encode(None)), str(error) or repr(error)))
 
     def _send(self, message: _Call | _Answer) -> None:

@@ -144,3 +144,12 @@ def test_keys_of_clients(server_keys: CurveServer, tmp_path: Path, caplog: pytes
     (tmp_path / "cores/core.key").rename(tmp_path / "core.key")
     assert not server_keys.admits(core)
     assert CurveServer(server_keys.pair, tmp_path / "core.key").admits(core)
+
+
+def test_keys_that_cannot_be_looked_at(
+    server_keys: CurveServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is let in by them, and that is all: the next who connects is asked again."""
+    nowhere = tmp_path / ("x" * 300)
+    assert not CurveServer(server_keys.pair, nowhere).admits(read_public(tmp_path / "cores/core.key"))
+    assert f"no CURVE keys at {nowhere}: File name too long" in caplog.text

@@ -42,7 +42,7 @@ async def test_slow_call_holds_up_no_other() -> None:
 
 
 async def test_failure_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
-    """What a handler raises, and an argument of another type, fail the one call."""
+    """What a handler raises, an argument of another type, and a method that is not there fail the one call."""
 
     async def fail(text: str) -> None:
         raise ValueError(text)
@@ -52,6 +52,8 @@ async def test_failure_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
         await left.call(FAIL, "no luck")
     with pytest.raises(CallError, match="Expected `str`"):
         await left.call(Method[int, None]("fail", int), 3)
+    with pytest.raises(CallError, match="wait"):
+        await left.call(WAIT, None)
     assert "fail failed: ValueError('no luck')" in caplog.text
     await left.close()
     await right.close()
