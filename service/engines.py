@@ -104,6 +104,7 @@ class Engines:
         """For how long the last rank that was lost took no requests."""
         self.awaits_successors = awaits_successors
         self._was_serving = True
+        self._are_let_go = False
         self._dependent: Dependent | None = None
         self._deaths = DeathNotices()
         self._expected_successors: set[int] = set()
@@ -197,7 +198,7 @@ class Engines:
     def lose_core(self, rank: int, reason: str) -> None:
         """The core is gone: end what waits for it, or let it wait for another. Only the first call counts."""
         engine = self.all[rank]
-        if engine.lost_because is not None:
+        if engine.lost_because is not None or self._are_let_go:
             return
         engine.lose(reason, is_awaited=self.awaits_successors and self.ready.done())
         self.num_lost += 1
@@ -226,6 +227,10 @@ class Engines:
         self.last_interruption_s = time.monotonic() - engine.lost_at
         logger.warning("rank %d serves again after %.1f s", engine.rank, self.last_interruption_s)
         self._tell_service()
+
+    def let_go(self) -> None:
+        """The cores are told to end, now that nobody waits for them: that they go is no loss from here on."""
+        self._are_let_go = True
 
     def close(self) -> None:
         """Stop reading and release the sockets. May be called twice."""

@@ -120,6 +120,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End and reap the processes, if there are any. From here on their end is no loss."""
+        self._engines.let_go()
         await self._resources.aclose()
         await asyncio.gather(*(process.stop(self._config.terminate_grace_s) for process in self._processes.values()))
         if self._lockstep is not None:

@@ -43,6 +43,8 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 _REPORT_TIMEOUT_S = 2.0
 """For what a worker has counted; else it is as it was told last."""
+_END_TIMEOUT_S = 2.0
+"""At the end of the gateway no worker that hangs is waited for: ``stop`` kills it."""
 
 
 class Team:
@@ -109,7 +111,7 @@ class Team:
         """As ``Gate.drain``, of all workers. One that is gone is not replaced any more."""
         for keeper in self._keepers:
             keeper.end()
-        return sum(await self._ask(methods.DRAIN, timeout_s))
+        return sum(await self._ask(methods.DRAIN, timeout_s, timeout_s + _END_TIMEOUT_S))
 
     async def abort(self, request_ids: Sequence[str]) -> int:
         """As ``Generator.abort``, of all workers."""
@@ -117,7 +119,7 @@ class Team:
 
     async def abort_all(self) -> int:
         """As ``Generator.abort_all``, of all workers."""
-        return sum(await self._ask(methods.ABORT_ALL, None))
+        return sum(await self._ask(methods.ABORT_ALL, None, _END_TIMEOUT_S))
 
     def tell_asleep(self, is_asleep: bool) -> None:
         """As ``Gate.set_asleep``, of all workers: soon."""
@@ -186,12 +188,15 @@ class Team:
         self._loads.note(number, farewell.load)
         self._metrics.note(number, farewell.metrics)
 
-    async def _ask(self, method: Method[_A, _R], argument: _A) -> list[_R]:
-        """What those answer that are there: what another had is gone with it. Raises CallError."""
-        calls = (member.call(method, argument) for member in self._members)
+    async def _ask(self, method: Method[_A, _R], argument: _A, timeout_s: float | None = None) -> list[_R]:
+        """What those answer that are there: what another had is gone with it. Raises CallError.
+
+        Without ``timeout_s`` one that hangs is waited for until its keeper kills it.
+        """
+        calls = (asyncio.wait_for(member.call(method, argument), timeout_s) for member in self._members)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, ChannelClosedError):
+            if isinstance(answer, BaseException) and not isinstance(answer, ChannelClosedError | TimeoutError):
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 

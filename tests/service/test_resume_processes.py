@@ -84,6 +84,17 @@ async def test_killed_cores_lose_no_stream(byte_model: ModelFiles, short_folder:
         assert metrics.value("sluicegate:last_interruption_seconds") > 0
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+async def test_the_end_of_the_gateway_is_no_loss(byte_model: ModelFiles, short_folder: Path, num_workers: int) -> None:
+    """A start, a request and a signal are nothing to warn of."""
+    async with GatewayProcess(byte_model, short_folder, max_restarts=3, num_workers=num_workers) as gateway:
+        async with stubs_of(gateway) as stubs:
+            assert len(await Reader(stubs.inference, 3).to_the_end()) == 3
+        gateway.send_signal(signal.SIGTERM)
+        assert await gateway.exit_code() == 0
+        assert not [line for line in gateway.log.splitlines() if "WARNING" in line or "ERROR" in line]
+
+
 async def test_every_process_of_the_gateway_goes_on(byte_model: ModelFiles, short_folder: Path) -> None:
     """A worker hears of the loss and of the core that comes as the primary does."""
     async with GatewayProcess(byte_model, short_folder, max_restarts=3, num_workers=2) as gateway:

@@ -197,6 +197,20 @@ async def test_stuck_worker_is_replaced(byte_model: ModelFiles, short_folder: Pa
         await operator.GetLoad(control_pb.GetLoadRequest())
 
 
+async def test_worker_that_hangs_does_not_hold_up_the_end(byte_model: ModelFiles, short_folder: Path) -> None:
+    """The drain time-out is for all processes; whoever does not answer by then is killed."""
+    terms = {"stuck_timeout_s": 3600.0}
+    async with GatewayProcess(
+        byte_model, short_folder, num_workers=2, worker_terms=terms, drain_timeout_s=0
+    ) as gateway:
+        await gateway.until_ready()
+        gateway.workers()[0].suspend()
+        gateway.send_signal(signal.SIGTERM)
+        assert await gateway.exit_code() == 0
+        assert "drained" in gateway.log
+        assert gateway.leftovers() == []
+
+
 async def test_worker_that_cannot_be_kept_ends_the_gateway(byte_model: ModelFiles, short_folder: Path) -> None:
     """Rather than that fewer serve than were asked for: what others run is finished, and the exit code is 1."""
     gateway = GatewayProcess(byte_model, short_folder, num_workers=2, worker_terms={"max_restarts": 0})
