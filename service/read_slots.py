@@ -1,17 +1,20 @@
 """How many calls may have their requests under way at once: gRPC holds what has come of each, until it is complete.
 
 A request that is not asked for yet stays with its client, but for the first 64 KiB. Small ones are here at once and
-leave their slot at once; who sends slowly gives it up when others want it.
+leave their slot at once; who sends slowly gives it up when others want it, the sooner the more they are: whoever waits
+comes to its turn, though thousands before it began calls and send nothing.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from service.errors import QueueFull
 
 NUM_SLOTS = 64
 PATIENCE_S = 5.0
+_MIN_PATIENCE_S = 0.01
+"""For what is here already to be taken."""
 
 
 class _Reader:
@@ -30,7 +33,8 @@ class _Reader:
 class ReadSlots:
     """At most ``num_slots`` reads run; the others wait, first come, first served.
 
-    While others wait, a read that has taken ``patience_s`` is ended. Owned by the event loop.
+    While others wait, a read that has taken ``patience_s`` is ended; of more than ``num_slots`` others, so that about
+    as long is the wait of the last of them. Owned by the event loop.
     """
 
     def __init__(self, num_slots: int = NUM_SLOTS, patience_s: float = PATIENCE_S) -> None:
@@ -39,8 +43,10 @@ class ReadSlots:
         self._num_taken = 0
         self._readers: dict[_Reader, None] = {}
         """The oldest first."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """Of the timer."""
 
     def __repr__(self) -> str:
         return f"ReadSlots({self._num_taken} of {self._num_slots} taken, {len(self._waiting)} wait)"
@@ -57,7 +63,8 @@ class ReadSlots:
             return await read()
         except asyncio.CancelledError:
             if reader.is_revoked and not task.uncancel():
-                text = f"the request had not come after {self._patience_s:g} s, while others waited to be read"
+                waited_s = asyncio.get_running_loop().time() - reader.since
+                text = f"the request had not come after {waited_s:.2g} s, while others waited to be read"
                 raise QueueFull(text, reason="READ_TOO_SLOW") from None
             raise
         finally:
@@ -69,19 +76,20 @@ class ReadSlots:
             self._num_taken += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting[turn] = None
         self._watch()
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # The slot has been handed over already.
                 self._give_back()
+            self._waiting.pop(turn, None)
             raise
 
     def _give_back(self) -> None:
         """To who has waited longest, if one still waits."""
         while self._waiting:
-            turn = self._waiting.popleft()
+            turn, _ = self._waiting.popitem(last=False)
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -90,13 +98,25 @@ class ReadSlots:
     def _watch(self) -> None:
         """Look again when the oldest read has taken too long, as long as others wait."""
         oldest = next((reader for reader in self._readers if not reader.is_revoked), None)
-        if self._timer is None and self._waiting and oldest is not None:
-            self._timer = asyncio.get_running_loop().call_at(oldest.since + self._patience_s, self._revoke_slow)
+        if not self._waiting or oldest is None:
+            return
+        due = oldest.since + self._patience()
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = asyncio.get_running_loop().call_at(due, self._revoke_slow)
+
+    def _patience(self) -> float:
+        """In halves, so that not everyone who comes moves the timer."""
+        halvings = (len(self._waiting) // self._num_slots).bit_length()
+        return max(self._patience_s / 2**halvings, min(self._patience_s, _MIN_PATIENCE_S))
 
     def _revoke_slow(self) -> None:
         self._timer = None
-        now = asyncio.get_running_loop().time()
-        slow = [reader for reader in self._readers if now - reader.since >= self._patience_s and not reader.is_revoked]
+        latest = asyncio.get_running_loop().time() - self._patience()
+        slow = [reader for reader in self._readers if reader.since <= latest and not reader.is_revoked]
         for reader in slow[: len(self._waiting)]:
             reader.revoke()
         self._watch()
