@@ -1,7 +1,7 @@
 """One core as the gateway knows it: what it said of itself, what it is busy with, whether it is there."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -9,6 +9,7 @@ from core.wire.codec import Encoder, WireError
 from core.wire.handshake import engine_identity
 from core.wire.messages import EngineCoreOutputs, EngineReadyResponse
 from service.engine_stats import EngineStats
+from service.errors import Unavailable
 from service.pulse import Pulse
 
 _MAX_SIZE = 2**31 - 1
@@ -90,6 +91,11 @@ class Engine:
         return self.answers and not self.is_settling and not self.is_leaving
 
     @property
+    def is_coming(self) -> bool:
+        """It takes no requests, but it, or one in its place, soon will."""
+        return self.is_awaited or (self.is_alive and (self.is_settling or self.is_leaving))
+
+    @property
     def load(self) -> int:
         """How busy it is: four for each sequence that waits, one for each that runs."""
         return 4 * self.num_waiting + self.stats.scheduler.num_running_reqs
@@ -148,6 +154,19 @@ def combined(responses: Sequence[EngineReadyResponse]) -> EngineReadyResponse:
         kv_cache_max_concurrency=None,
         data_parallel_size=len(responses),
     )
+
+
+def why_unavailable(engines: Iterable[Engine]) -> Unavailable:
+    """Why none of ``engines`` takes anything on."""
+    engines = [*engines]
+    reasons = [engine.lost_because for engine in engines if engine.lost_because is not None]
+    if any(engine.is_coming for engine in engines):
+        reason = reasons[0] if reasons else "it comes back" if any(e.is_settling for e in engines) else "it shuts down"
+        return Unavailable(f"the engine core is being replaced: {reason}", reason="CORE_RESTARTING")
+    if not reasons and any(engine.pulse.is_silent for engine in engines):
+        return Unavailable("the engine core does not answer", reason="CORE_SILENT")
+    reason = reasons[0] if reasons else "no core is connected"
+    return Unavailable(f"the engine core is gone: {reason}", reason="CORE_LOST")
 
 
 def max_cached_tokens(response: EngineReadyResponse) -> int:

@@ -23,8 +23,8 @@ from core.wire.messages import (
     UtilityCall,
 )
 from service.core_aborts import CoreAborts
-from service.engine import Engine
-from service.engines import Engines, why_unavailable
+from service.engine import Engine, why_unavailable
+from service.engines import Engines
 from service.errors import Unavailable, Unimplemented
 from service.live_call import LiveCall, LiveRequest
 from service.metrics.requests import RequestMetrics

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -30,18 +30,14 @@ from core.wire.messages import (
     UtilityCall,
 )
 from core.wire.version import WireVersion, version_of_core
-from service.death_notices import DeathNotices
-from service.engine import Engine, checked, combined
+from service.engine import Engine, checked, combined, why_unavailable
 from service.engine_sockets import EngineSockets, Hearers, NotConnectedError
 from service.errors import Unavailable
+from service.last_words import LastWords
 from service.output_decoder import OutputDecoder
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS_TIMEOUT_S = 1.0
-"""For the connection of a core that is gone to end. What the core has sent comes before that."""
-_EXIT_NOTICE_S = 0.1
-"""After a hang-up: the end of a process of ours is on its way too, and says more."""
 _QUESTION = "is_scheduler_paused"
 """Every core has the answer at hand; that it does not know the question would be an answer too. Nobody waits for it."""
 
@@ -106,15 +102,20 @@ class Engines:
         self._was_serving = True
         self._are_let_go = False
         self._dependent: Dependent | None = None
-        self._deaths = DeathNotices()
         self._expected_successors: set[int] = set()
         self.wire_version: WireVersion | None = None
         """Which all cores speak; None until the first is ready."""
         self._output_decoder = OutputDecoder()
         self._ready_decoder = Decoder(EngineReadyResponse)
-        hearers = Hearers(self._on_message, self._on_output, self._on_hangup, self._bid_farewells)
+        hearers = Hearers(
+            self._on_message,
+            self._on_output,
+            lambda connection: self._last_words.note_hangup(connection),
+            lambda: self._last_words.end_if_heard(),
+        )
         self._curve = curve
         self._sockets = EngineSockets(input_address, output_address, hearers, heartbeat_timeout_s, curve)
+        self._last_words = LastWords(self.all, self._sockets, self.lose_core, self.ask)
 
     def __repr__(self) -> str:
         return f"Engines({', '.join(engine.state for engine in self.all)})"
@@ -189,11 +190,7 @@ class Engines:
 
     def lose_core_after_last_words(self, rank: int, reason: str) -> None:
         """The core is gone, but what it said last may still be on its way: read that first."""
-        engine = self.all[rank]
-        if engine.farewell is None:
-            engine.farewell = reason
-            self._loop.call_later(_LAST_WORDS_TIMEOUT_S, self._lose_incarnation, engine, engine.incarnation, reason)
-            self._bid_farewells()
+        self._last_words.lose_after(self.all[rank], reason)
 
     def lose_core(self, rank: int, reason: str) -> None:
         """The core is gone: end what waits for it, or let it wait for another. Only the first call counts."""
@@ -202,7 +199,7 @@ class Engines:
             return
         engine.lose(reason, is_awaited=self.awaits_successors and self.ready.done())
         self.num_lost += 1
-        self._deaths.lost(rank)
+        self._last_words.note_lost(engine)
         self._tell_gone(engine, why_unavailable([engine]))
         if not engine.is_awaited:
             self._note_lost_for_good(engine)
@@ -308,10 +305,6 @@ class Engines:
         self._tell_service()
         self.on_news(engine)
 
-    def _lose_incarnation(self, engine: Engine, incarnation: int, reason: str) -> None:
-        if engine.incarnation == incarnation:
-            self.lose_core(engine.rank, reason)
-
     def _note_lost_for_good(self, engine: Engine) -> None:
         if not self.lost.done():
             reason = engine.lost_because or ""
@@ -324,7 +317,7 @@ class Engines:
 
     def _on_output(self, frames: list[bytes]) -> None:
         if frames[0] == ENGINE_CORE_DEAD:
-            self._on_death_notice()
+            self._last_words.note_death()
             return
         broken_ids: list[str] = []
         try:
@@ -347,23 +340,11 @@ class Engines:
         if engine.pulse.heard():
             logger.warning("the engine core of rank %d answers again", rank)
             self._tell_service()
-        if self._deaths:
-            self._bury(self._deaths.heard(rank))
-
-    def _on_death_notice(self) -> None:
-        """It bears no name: with several cores, whoever answers now is not the dead one."""
-        self._bury(self._deaths.came([engine.rank for engine in self.alive]))
-        if self._deaths:
-            for engine in self.alive:
-                self.ask(engine)
-
-    def _bury(self, ranks: Iterable[int]) -> None:
-        for rank in ranks:
-            self.lose_core(rank, "it reported a fatal error")
+        self._last_words.note_heard(engine)
 
     def _note_silence(self, engine: Engine) -> None:
         logger.error("the engine core of rank %d does not answer", engine.rank)
-        if self._deaths:
+        if self._last_words.has_unnamed_death:
             self.lose_core(engine.rank, "a core reported a fatal error, and this one does not answer")
         elif self._dependent is not None:
             self._dependent.engine_is_silent(engine, why_unavailable([engine]))
@@ -371,40 +352,3 @@ class Engines:
     def _tell_gone(self, engine: Engine, error: Unavailable) -> None:
         if self._dependent is not None:
             self._dependent.engine_is_gone(engine, error)
-
-    def _on_hangup(self, connection: int) -> None:
-        for engine in self.alive:
-            if engine.connection == connection:
-                self._loop.call_later(_EXIT_NOTICE_S, self._lose_unless_succeeded, engine, engine.incarnation)
-
-    def _lose_unless_succeeded(self, engine: Engine, incarnation: int) -> None:
-        if engine.incarnation == incarnation:
-            self.lose_core_after_last_words(engine.rank, "it closed the connection")
-
-    def _bid_farewells(self) -> None:
-        """Lose the cores that are gone, if nobody is left who could still speak for one of them."""
-        going = [engine for engine in self.all if engine.farewell is not None and engine.lost_because is None]
-        num_staying = sum(engine.farewell is None for engine in self.alive)
-        if going and self._sockets.num_speakers <= num_staying:
-            self._sockets.read_outputs_to_end()
-            for engine in going:
-                assert engine.farewell is not None, "it is going"
-                self.lose_core(engine.rank, engine.farewell)
-
-
-def is_coming(engine: Engine) -> bool:
-    """It takes no requests, but it, or one in its place, soon will."""
-    return engine.is_awaited or (engine.is_alive and (engine.is_settling or engine.is_leaving))
-
-
-def why_unavailable(engines: Iterable[Engine]) -> Unavailable:
-    """Why none of ``engines`` takes anything on."""
-    engines = [*engines]
-    reasons = [engine.lost_because for engine in engines if engine.lost_because is not None]
-    if any(is_coming(engine) for engine in engines):
-        reason = reasons[0] if reasons else "it comes back" if any(e.is_settling for e in engines) else "it shuts down"
-        return Unavailable(f"the engine core is being replaced: {reason}", reason="CORE_RESTARTING")
-    if not reasons and any(engine.pulse.is_silent for engine in engines):
-        return Unavailable("the engine core does not answer", reason="CORE_SILENT")
-    reason = reasons[0] if reasons else "no core is connected"
-    return Unavailable(f"the engine core is gone: {reason}", reason="CORE_LOST")

@@ -61,11 +61,6 @@ class LiveCall:
         return first.external_req_id or first.request_id
 
     @property
-    def pinned_rank(self) -> int | None:
-        """The one rank that may have it, if there is only one."""
-        return self.requests[0].request.data_parallel_rank
-
-    @property
     def unfinished(self) -> list[LiveRequest]:
         return [live for live in self.requests if live.request.request_id in self.stream.unfinished]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from core.wire.messages import EngineCoreRequest, RequestType
 from core.wire.version import shaped_request
-from service.engine import Engine
-from service.engines import Engines, is_coming, why_unavailable
+from service.engine import Engine, why_unavailable
+from service.engines import Engines
 from service.errors import Unavailable
 from service.live_call import LiveCall, LiveRequest
 from service.load_balancer import LoadBalancer
@@ -37,7 +37,7 @@ class Placement:
         candidates = self.candidates(request)
         loads = {engine.rank: engine.load for engine in self._engines.all if engine.takes_requests}
         if not any(engine.rank in loads for engine in candidates):
-            if any(is_coming(engine) for engine in candidates):
+            if any(engine.is_coming for engine in candidates):
                 return None
             raise why_unavailable(candidates)
         prompt = request.prompt_token_ids or ()

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from service.engine import Engine, max_num_tokens
-from service.engines import Engines, why_unavailable
+from service.engine import Engine, max_num_tokens, why_unavailable
+from service.engines import Engines
 from service.errors import Internal, Unavailable
 from service.live_call import LiveCall
 from service.placement import Placement

@@ -22,7 +22,7 @@ from grpc_status import rpc_status
 from core.wire.sampling_params import Violation
 from service.budget import Budget
 from service.calls.call import current_call
-from service.errors import Internal, InvalidRequest, QueueFull, ServiceError, Unimplemented, to_rpc_status
+from service.errors import Internal, InvalidRequest, QueueFull, ServiceError, to_rpc_status
 from service.held_message import MAX_HELD_BYTES, HeldMessage
 from service.large_messages import LargeMessages
 from service.read_slots import ReadSlots
@@ -79,15 +79,6 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         many = partial(_many_responses, self.stall_watch)
         answer: Callable[..., Awaitable[Any]] = many if handler.response_streaming else one
         return _guarded(handler, answer, self._message_bytes, slots, self._large_messages)
-
-
-def not_built(method: str) -> Any:
-    """A servicer method for an rpc of the contract that this version does not have yet."""
-
-    async def unimplemented(self: object, request: object, context: Context) -> None:  # noqa: ARG001
-        raise Unimplemented(f"{method} is not built yet")
-
-    return unimplemented
 
 
 def _guarded(

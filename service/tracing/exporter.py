@@ -41,9 +41,6 @@ class CollectorExporter(SpanExporter):
             self._closed.set()
             self._exporter.shutdown()
 
-    def force_flush(self, timeout_millis: int = 30000) -> bool:  # noqa: ARG002
-        return True
-
     def _note(self, is_failing: bool) -> None:
         if is_failing and not self._is_failing:
             logger.warning("no spans can be sent to %s: they are dropped until that is possible", self._endpoint)

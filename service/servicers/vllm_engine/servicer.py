@@ -15,8 +15,8 @@ from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineServicer as 
 from core.wire.pooling_params import EMBED_TASK
 from core.wire.sampling_params import Violation
 from service.embedding import EmbeddingRequest
+from service.engine import why_unavailable
 from service.engine_control import EngineControl
-from service.engines import why_unavailable
 from service.errors import InvalidRequest, OutOfRange, ServiceError, Unavailable, shown
 from service.gate import Gate
 from service.generation_request import GenerationRequest
