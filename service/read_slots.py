@@ -111,7 +111,7 @@ class ReadSlots:
     def _patience(self) -> float:
         """In halves, so that not everyone who comes moves the timer."""
         halvings = (len(self._waiting) // self._num_slots).bit_length()
-        return max(self._patience_s / 2**halvings, min(self._patience_s, _MIN_PATIENCE_S))
+        return max(self._patience_s / (1 << halvings), min(self._patience_s, _MIN_PATIENCE_S))
 
     def _revoke_slow(self) -> None:
         self._timer = None

@@ -45,6 +45,11 @@ class Writing:
             await self._closing
             raise Aborted("the client did not read for too long", reason="WRITE_STALLED")
 
+    async def aclose(self) -> None:
+        """The call has ended. Nothing of the method runs any more, even if its stream was just being cut."""
+        self.since = None
+        await (self._responses.aclose() if self._closing is None else self._closing)
+
     async def _close(self) -> None:
         try:
             await self._responses.aclose()

@@ -203,8 +203,8 @@ async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, co
         return
     # Tokens come in messages of a few bytes: compressing them costs much and gains nothing, whoever's default it is.
     context.set_compression(grpc.Compression.NoCompression)
-    async with aclosing(responses):
-        with stall_watch.follow(responses, context.peer()) as writing:
+    with stall_watch.follow(responses, context.peer()) as writing:
+        async with aclosing(writing):
             async for response in responses:
                 writing.since = stall_watch.tick
                 await context.write(response)

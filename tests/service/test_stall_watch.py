@@ -47,3 +47,24 @@ async def test_between_writes_nothing_is_cut() -> None:
                 await asyncio.to_thread(int)
         await writing.end_if_cut()
     assert watch.num_cut == 0
+
+
+async def test_call_that_ends_while_it_is_cut() -> None:
+    """Its generator is closed once, however long that takes."""
+    may_end = asyncio.Event()
+
+    async def responses() -> AsyncGenerator[bytes]:
+        try:
+            yield b""
+        finally:
+            await may_end.wait()
+
+    watch, generator = StallWatch(60.0), responses()
+    await anext(generator)
+    with watch.follow(generator, "") as writing:
+        writing.cut()
+        ending = asyncio.ensure_future(writing.aclose())
+        await asyncio.sleep(0)
+        may_end.set()
+        await ending
+    assert generator.ag_frame is None
