@@ -118,11 +118,14 @@ async def test_errors_are_of_one_request(session: MultiplexedSession) -> None:
 
 
 async def test_id_of_a_stream_that_is_not_over(session: MultiplexedSession) -> None:
-    """Is refused here already: the server's answer would be taken for the first one's."""
+    """Is refused here already, also once it was cancelled: what still comes of it would be taken for the second's."""
     first = session.stream("one hang", request_id="same")
     with pytest.raises(ValueError, match="'same' is the id of a stream that is not over"):
         session.stream("two", request_id="same")
     assert (await anext(first)).text == "one "
+    first.cancel()
+    with pytest.raises(ValueError, match="'same' is the id of a stream that is not over"):
+        session.stream("two", request_id="same")
 
 
 async def test_failure_of_the_call_is_every_stream_s(session: MultiplexedSession) -> None:

@@ -107,23 +107,26 @@ class MultiplexedSession:
         self._address = address
         self._commands: asyncio.Queue[pb.MultiplexedRequest] = asyncio.Queue()
         self._streams: WeakValueDictionary[str, MultiplexedStream] = WeakValueDictionary()
+        self._num_unfinished: dict[str, int] = {}
+        """Sequences whose end has not come, by request_id; also of streams that were cancelled or dropped."""
         self._error: SluicegateError | None = None
         self._open_call = open_call
 
     def stream(self, prompt: str | None = None, **options: Unpack[GenerateOptions]) -> MultiplexedStream:
         """Continues ``prompt`` (or ``token_ids``, or ``chat``), beside everything else. See ``AsyncClient.stream``.
 
-        Raises ValueError for the id of a stream of this session that is not over.
+        Raises ValueError for the id of a stream of this session whose end has not come, though it was cancelled.
         """
         if self._error is not None:
             raise self._error
         request = generate_request(prompt, options)
         request.request_id = request.request_id or uuid.uuid4().hex
-        known = self._streams.get(request.request_id)
-        if known is not None and not known.is_over:
+        if request.request_id in self._num_unfinished:
             raise ValueError(f"request_id {request.request_id!r} is the id of a stream that is not over")
         stream = MultiplexedStream(self, request.request_id)
-        stream.expect(request.sampling_params.n if request.sampling_params.HasField("n") else 1)
+        num_sequences = request.sampling_params.n if request.sampling_params.HasField("n") else 1
+        stream.expect(num_sequences)
+        self._num_unfinished[request.request_id] = num_sequences
         self._streams[request.request_id] = stream
         self._commands.put_nowait(pb.MultiplexedRequest(generate=request))
         return stream
@@ -150,9 +153,19 @@ class MultiplexedSession:
         for event in response.events:
             if (stream := self._streams.get(event.request_id)) is not None and not stream.is_over:
                 stream.take(event)
+            if event.HasField("finished"):
+                self._note_finished(event.request_id)
         for failure in response.errors:
+            self._num_unfinished.pop(failure.request_id, None)
             if (stream := self._streams.get(failure.request_id)) is not None:
                 stream.fail(error_of_request(failure.status))
+
+    def _note_finished(self, request_id: str) -> None:
+        num_unfinished = self._num_unfinished.get(request_id, 0) - 1
+        if num_unfinished > 0:
+            self._num_unfinished[request_id] = num_unfinished
+        else:
+            self._num_unfinished.pop(request_id, None)
 
     def _fail(self, error: SluicegateError) -> None:
         self._error = error
