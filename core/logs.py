@@ -6,10 +6,11 @@ The forms stand in ``service.logs`` once more, since neither may import the othe
 import copy
 import json
 import logging
-import sys
 import time
 from collections.abc import Mapping
 from typing import Literal
+
+from core.wire.standard_error import StandardErrorHandler
 
 LogFormat = Literal["text", "json"]
 _TEXT_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
@@ -60,7 +61,7 @@ def configure_logging(level: str, log_format: LogFormat = "text") -> None:
 
     Replaces what was configured before.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardErrorHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level="INFO" if level == "debug" else level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)

@@ -7,9 +7,9 @@ import asyncio
 import json
 import os
 import re
-from contextlib import suppress
 
-_STDERR = 2
+from core.wire.standard_error import STANDARD_ERROR
+
 _MAX_BYTES = 1 << 16
 """Read at once, and of a line that does not end."""
 _MAX_ERROR_CHARS = 500
@@ -73,9 +73,8 @@ class CoreLog:
     def _pass_on(self, text: bytes) -> None:
         if last := text.rstrip().rpartition(b"\n")[2]:
             self._last_line = last.decode(errors="replace")
-        with suppress(OSError):
-            while text:
-                text = text[os.write(_STDERR, text) :]
+        if text:
+            STANDARD_ERROR.write(text)
 
 
 def _plain(line: str) -> str:

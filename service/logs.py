@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
+from core.wire.standard_error import StandardErrorHandler
 from service.calls.call import current_call
 
 LogFormat = Literal["text", "json"]
@@ -71,7 +72,7 @@ def configure_logging(level: str, log_format: LogFormat, access_log: bool = Fals
 
     Calls that ended are logged if ``access_log`` says so, and for debugging.
     """
-    handler = logging.StreamHandler()
+    handler = StandardErrorHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(CallFilter())
     logging.basicConfig(level="INFO" if level == "debug" else level.upper(), handlers=[handler], force=True)
