@@ -9,7 +9,7 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from service.template_bounds import BUDGET, MAX_CPU_S, BoundedEnvironment, Budget
+from service.template_bounds import ALLOWANCE, MAX_CPU_S, Allowance, BoundedEnvironment
 
 
 class ChatTemplateError(ValueError):
@@ -34,18 +34,18 @@ class ChatTemplate:
         """
         variables = {**self._special_tokens, **template_kwargs}
         variables.update(messages=messages, add_generation_prompt=add_generation_prompt)
-        token = BUDGET.set(budget := Budget(self._max_cpu_s))
+        token = ALLOWANCE.set(allowance := Allowance(self._max_cpu_s))
         try:
-            return "".join(self._pieces(variables, budget))
+            return "".join(self._pieces(variables, allowance))
         except Exception as error:  # a template is a program: it can fail in any way
             raise ChatTemplateError(f"the chat template failed: {error}") from error
         finally:
-            BUDGET.reset(token)
+            ALLOWANCE.reset(token)
 
-    def _pieces(self, variables: dict[str, Any], budget: Budget) -> Iterator[str]:
+    def _pieces(self, variables: dict[str, Any], allowance: Allowance) -> Iterator[str]:
         """Counted as they come: what stands in the template itself is counted nowhere else."""
         for piece in self._template.generate(variables):
-            budget.put_out(len(piece))
+            allowance.put_out(len(piece))
             yield piece
 
 

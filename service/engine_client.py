@@ -24,7 +24,7 @@ from core.wire.messages import (
 )
 from service.core_aborts import CoreAborts
 from service.engine import Engine, why_unavailable
-from service.engines import Engines
+from service.engines import QUESTION, Engines
 from service.errors import Unavailable, Unimplemented
 from service.live_call import LiveCall, LiveRequest
 from service.metrics.requests import RequestMetrics
@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 _EMPTIES_CACHES = "reset_prefix_cache"
 """What is remembered of prefixes is then no longer so."""
-_QUESTION = "is_scheduler_paused"
-"""Every core has the answer at hand."""
 
 
 class EngineClient:
@@ -64,7 +62,7 @@ class EngineClient:
         self._placement = Placement(engines, waves)
         self.resumption = Resumption(engines, self._placement, restart_wait_s)
         self.resumption.on_resumed = self._note_resumed
-        self._aborts = CoreAborts(engines, lambda rank: self.call_rank(rank, _QUESTION), self._deliver_abort)
+        self._aborts = CoreAborts(engines, lambda rank: self.call_rank(rank, QUESTION), self._deliver_abort)
         self._num_abort_orders = 0
         """Calls under way that have requests aborted."""
         self._utility_calls = UtilityCalls()

@@ -38,8 +38,8 @@ from service.output_decoder import OutputDecoder
 
 logger = logging.getLogger(__name__)
 
-_QUESTION = "is_scheduler_paused"
-"""Every core has the answer at hand; that it does not know the question would be an answer too. Nobody waits for it."""
+QUESTION = "is_scheduler_paused"
+"""Every core has the answer at hand; that it does not know the question would be an answer too."""
 
 
 class Dependent(Protocol):
@@ -181,7 +181,7 @@ class Engines:
     def ask(self, engine: Engine) -> None:
         """A question that every core answers: then it is heard."""
         with suppress(Unavailable):
-            self.send(engine, RequestType.UTILITY, UtilityCall(self.client_index, 0, _QUESTION, []))
+            self.send(engine, RequestType.UTILITY, UtilityCall(self.client_index, 0, QUESTION, []))
 
     def expect_successor(self, rank: int) -> None:
         """A core of ``rank`` has said HELLO: once it is ready, it takes the place of the one before it."""

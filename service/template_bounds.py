@@ -34,7 +34,7 @@ class OutOfBoundsError(Exception):
     """The template uses more than it may."""
 
 
-class Budget:
+class Allowance:
     """Of one rendering, by the thread that makes this."""
 
     def __init__(self, max_cpu_s: float) -> None:
@@ -54,7 +54,7 @@ class Budget:
         check_size(self._num_chars)
 
 
-BUDGET: ContextVar[Budget | None] = ContextVar("budget", default=None)
+ALLOWANCE: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 def check_size(num_chars: int) -> None:
@@ -66,8 +66,8 @@ class _Counting(Extension):
     """What the nodes that are put into a template call."""
 
     def turn(self) -> None:
-        if (budget := BUDGET.get()) is not None:
-            budget.turn()
+        if (allowance := ALLOWANCE.get()) is not None:
+            allowance.turn()
 
     def checked(self, text: str) -> str:
         check_size(len(text))
@@ -107,7 +107,7 @@ class _Inserted(NodeTransformer):
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Its templates keep to the bounds of the ``BUDGET`` that is set when they are rendered."""
+    """Its templates keep to the bounds of the ``ALLOWANCE`` that is set when they are rendered."""
 
     intercepted_binops = frozenset({"*", "**", "+", "%"})
 
@@ -138,8 +138,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _put_out(value: Any) -> Any:
-    if isinstance(value, str) and (budget := BUDGET.get()) is not None:
-        budget.put_out(len(value))
+    if isinstance(value, str) and (allowance := ALLOWANCE.get()) is not None:
+        allowance.put_out(len(value))
     return value
 
 
