@@ -84,7 +84,7 @@ class Adapters:
         gone = [lora for name, lora in self._loaded.items() if wanted.get(name) != lora]
         for lora in gone:
             del self._loaded[lora.lora_name]
-        self._loaded.update(wanted)
+        self._loaded.update(wanted | self._loaded)  # those that stay are the same to requests that are being read
         # Asked here too: it comes after every request that was sent from here.
         await asyncio.gather(*(self._work.run(self._call("remove_lora", lora.lora_int_id)) for lora in gone))
 

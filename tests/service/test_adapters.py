@@ -72,6 +72,22 @@ async def test_every_core_loads_it_and_lets_it_go(adapters: Adapters, cores: Seq
         assert not adapters.by_name
 
 
+async def test_mirroring_another_front_end(adapters: Adapters, cores: Sequence[FakeCore]) -> None:
+    """What stays is the same to a request that is being read, though it was told again; what is gone is removed."""
+    await adapters.mirror([LoRARequest("a", 1, "/a")])
+    in_use = adapters.by_name["a"]
+    await adapters.mirror([LoRARequest("a", 1, "/a"), LoRARequest("b", 2, "/b")])
+    assert sorted(adapters.by_name) == ["a", "b"]
+    adapters.check_loaded(in_use)
+    mirroring = asyncio.ensure_future(adapters.mirror([LoRARequest("a", 3, "/other")]))
+    assert await answer(cores, True, True) == [("remove_lora", [1])] * 2
+    assert await answer(cores, True, True) == [("remove_lora", [2])] * 2
+    await mirroring
+    assert adapters.by_name == {"a": LoRARequest("a", 3, "/other")}
+    with pytest.raises(NotFound):
+        adapters.check_loaded(in_use)
+
+
 async def test_if_one_core_cannot_none_keeps_it(adapters: Adapters, cores: Sequence[FakeCore]) -> None:
     """The caller gets that core's sentence, and the name is free again."""
     loading = asyncio.ensure_future(adapters.load("a", "/a"))
