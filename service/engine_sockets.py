@@ -119,7 +119,7 @@ class EngineSockets:
             self._requests.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             raise NotConnectedError(str(error)) from error
-        if self._requests.poll(0):
+        if int(self._requests.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._loop.call_soon(self._read, self._requests)
 
     def let_take_over(self, allowed: bool) -> None:

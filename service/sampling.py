@@ -57,8 +57,8 @@ def check_lists(given: Message) -> None:
 
     To copy one of a million entries would let no other thread run meanwhile. What is shorter is checked with the rest.
     """
-    fields = [field.name for field in given.DESCRIPTOR.fields if field.is_repeated]
-    sizes = {name: len(getattr(given, name)) for name in fields}
+    lists = [field.name for field, _ in given.ListFields() if field.is_repeated]
+    sizes = {name: len(getattr(given, name)) for name in lists}
     bound = f"must have at most {MAX_LISTED_TOKENS} entries"
     if found := [
         Violation(f"sampling_params.{name}", f"{bound}, got {size}")

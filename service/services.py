@@ -1,5 +1,8 @@
 """What is served where: inference to everyone, control to the operators; health and reflection on both."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import grpc
 from grpc_channelz.v1 import channelz
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
@@ -36,14 +39,32 @@ _HEALTH = "grpc.health.v1.Health"
 _CHANNELZ = "grpc.channelz.v1.Channelz"
 
 
+class _ByName:
+    """``server`` for generated code to add services to: their methods are looked up by the name of each call.
+
+    Registered beforehand as well, gRPC would wait for the next call of every one of them, and turn to all those waits
+    again with each call that comes.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service_name: str, handlers: object) -> None:
+        """Nothing: they are generic handlers, too."""
+
+
 def add_public_services(
-    server: grpc.aio.Server,
+    to: grpc.aio.Server,
     inference: InferenceServicer,
     vllm_engine: VllmEngineServicer,
     kserve: KServeServicer,
     health: Health,
 ) -> None:
     """What clients call."""
+    server: Any = _ByName(to)
     add_InferenceServiceServicer_to_server(inference, server)
     add_VllmEngineServicer_to_server(vllm_engine, server)  # type: ignore[no-untyped-call]
     add_GRPCInferenceServiceServicer_to_server(kserve, server)
@@ -51,15 +72,17 @@ def add_public_services(
     add_reflection(server, [INFERENCE, VLLM_ENGINE, KSERVE, _HEALTH])
 
 
-def add_health_service(server: grpc.aio.Server, health: Health) -> None:
+def add_health_service(to: grpc.aio.Server, health: Health) -> None:
     """What probes call."""
+    server: Any = _ByName(to)
     add_HealthServicer_to_server(health, server)
     add_reflection(server, [_HEALTH])
 
 
-def add_admin_services(server: grpc.aio.Server, control: ControlServicer, health: Health) -> None:
+def add_admin_services(to: grpc.aio.Server, control: ControlServicer, health: Health) -> None:
     """What operators call."""
+    server: Any = _ByName(to)
     add_ControlServiceServicer_to_server(control, server)
     add_HealthServicer_to_server(health, server)
-    channelz.add_channelz_servicer(server)  # type: ignore[arg-type]
+    channelz.add_channelz_servicer(server)
     add_reflection(server, [CONTROL, _HEALTH, _CHANNELZ])

@@ -20,11 +20,13 @@ class AccessLog:
         """Nothing yet."""
 
     def end(self, call: Call, context: Context, code: grpc.StatusCode, *, is_stream: bool) -> None:  # noqa: ARG002
-        if is_probe(call.method):
+        if is_probe(call.method) or not logger.isEnabledFor(logging.INFO):
             return
         _log(call, _fields(call, code, context.peer()))
 
     def end_part(self, call: Call, part: Call) -> None:  # noqa: ARG002
+        if not logger.isEnabledFor(logging.INFO):
+            return
         with running(part):
             duration_s = round(time.monotonic() - part.started_at, 6)
             _log(part, {"duration_s": duration_s} | dict(_of_request(part)))

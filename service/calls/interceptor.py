@@ -36,6 +36,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         """``probes``: methods that clients call to see if they are here. They are not, and nobody need know."""
         self._observers = observers
         self._probes = probes
+        self._seen: dict[tuple[Handler, str], Handler] = {}
+        """What each handler was made into."""
         self.model_name = ""
         """Of calls that name no other."""
 
@@ -51,7 +53,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             for observer in self._observers:
                 observer.miss()
             return handler
-        return self._observed(handler, str(handler_call_details.method))
+        key = handler, str(handler_call_details.method)
+        if (observed := self._seen.get(key)) is None:
+            observed = self._seen[key] = self._observed(*key)
+        return observed
 
     def _observed(self, handler: Handler, method: str) -> Handler:
         requests, responses = handler.request_streaming, handler.response_streaming

@@ -54,6 +54,8 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._large_messages = LargeMessages()
         self._message_bytes = Budget(max_held_bytes)
         self._answer_bytes = Budget(max_held_bytes)
+        self._guarded: dict[tuple[Handler, bool], Handler] = {}
+        """What each handler was made into. Those of a server are few, and the same for every call."""
 
     @property
     def num_answer_bytes(self) -> int:
@@ -73,8 +75,14 @@ class ErrorEdge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler = await continuation(handler_call_details)
         if not handler:
             return handler
-        # Probes are small, and must not wait.
-        slots = None if str(handler_call_details.method).startswith(_HEALTH) else self._read_slots
+        waits = not str(handler_call_details.method).startswith(_HEALTH)  # Probes are small, and must not wait.
+        guarded = self._guarded.get((handler, waits))
+        if guarded is None:
+            guarded = self._guarded[handler, waits] = self._guard(handler, waits)
+        return guarded
+
+    def _guard(self, handler: Handler, waits: bool) -> Handler:
+        slots = self._read_slots if waits else None
         one = partial(_one_response, _serializer(handler), self._answer_bytes)
         many = partial(_many_responses, self.stall_watch)
         answer: Callable[..., Awaitable[Any]] = many if handler.response_streaming else one
