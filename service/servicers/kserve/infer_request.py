@@ -31,7 +31,6 @@ from sluicegate.third_party.inference import grpc_service_pb2 as pb
 from sluicegate.v1 import inference_service_pb2 as own
 
 MAX_ID_BYTES = 200
-MAX_PARAMETERS_CHARS = 2**20
 VERSION = "1"
 """The only one of every model."""
 _EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
@@ -153,8 +152,6 @@ def _parameters(
         return "parameters", given_parameters(request)
     text = tensors.text(SAMPLING_PARAMETERS)
     try:
-        if len(text) > MAX_PARAMETERS_CHARS:
-            raise NotThatError(f"must have at most {MAX_PARAMETERS_CHARS} characters, got {len(text)}")
         return SAMPLING_PARAMETERS.name, as_object(text)
     except NotThatError as error:
         if all(violation.field != SAMPLING_PARAMETERS.name for violation in violations):

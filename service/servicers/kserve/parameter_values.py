@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 _Number = TypeVar("_Number", int, float)
 
+MAX_JSON_CHARS = 2**20
+"""While a text is parsed no other thread runs."""
+
 
 class NotThatError(ValueError):
     """A value is not what it should be; the text says what that is."""
@@ -56,6 +59,8 @@ def as_object(value: Any) -> Mapping[str, Any]:
 def _parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
+    if len(value) > MAX_JSON_CHARS:
+        raise NotThatError(f"must have at most {MAX_JSON_CHARS} characters, has {len(value)}")
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:

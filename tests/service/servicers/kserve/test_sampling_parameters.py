@@ -30,6 +30,14 @@ def test_defaults() -> None:
     assert (given.temperature, given.top_p, given.top_k, given.min_p) == (1.0, 1.0, 0, 0.0)
 
 
+@pytest.mark.parametrize("name", ["stop_token_ids", "logit_bias", "structured_outputs"])
+def test_long_texts_are_not_parsed(name: str) -> None:
+    """A list or an object that is spelled has a bound, wherever it stands."""
+    ((field, text),) = faults({name: "[" + "1," * 2**19 + "1]"})
+    assert field == f"sampling_parameters.{name}"
+    assert text.startswith("must have at most 1048576 characters, has 1048579, got '[1,1,")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
