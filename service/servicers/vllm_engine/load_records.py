@@ -91,6 +91,7 @@ class LoadRecords:
         self._num_records = 0
         never = clock() - HEARTBEAT_S
         self._told = {rank: _Told(0, pb.EngineLoad(), never) for rank in ranks}
+        self._next_look_at = 0.0
 
     def stamp(self, batch: pb.KvEventBatch) -> pb.KvEventBatch:
         """``batch`` with the load of its core. Details go with the first record, and with those that go alone."""
@@ -103,14 +104,20 @@ class LoadRecords:
         return batch
 
     def due(self) -> Iterator[pb.KvEventBatch]:
-        """What is to go out by itself now: batches without events, numbered as the last one of their core."""
+        """What is to go out by itself now: batches without events, numbered as the last one of their core.
+
+        Ask as often as you like: it looks at every live request, so it does that once a tick.
+        """
+        if (now := self._clock()) < self._next_look_at:
+            return
+        self._next_look_at = now + TICK_S
         for rank, told in self._told.items():
             load = self._read(rank)
             has_changed = _differs(told.load, load)
             interval_s = IDLE_HEARTBEAT_S if told.num_idle >= _HEARTBEATS_UNTIL_IDLE else HEARTBEAT_S
-            if not has_changed and self._clock() - told.at < interval_s:
+            if not has_changed and now - told.at < interval_s:
                 continue
-            told.load, told.at = load, self._clock()
+            told.load, told.at = load, now
             told.num_idle = 0 if has_changed else told.num_idle + 1
             batch = pb.KvEventBatch(sequence_number=told.sequence_number, timestamp=time.time(), dp_rank=rank)
             self._number(batch.load, load)

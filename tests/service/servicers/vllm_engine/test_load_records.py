@@ -2,7 +2,7 @@
 
 from smg_grpc_proto.generated import common_pb2 as pb
 
-from service.servicers.vllm_engine.load_records import LoadRecords
+from service.servicers.vllm_engine.load_records import TICK_S, LoadRecords
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Recorded:
     def stamp(self, number: int, rank: int = 0) -> pb.EngineLoad:
         return self.records.stamp(pb.KvEventBatch(sequence_number=number, dp_rank=rank)).load
 
-    def due(self, after_s: float = 0.0) -> list[pb.KvEventBatch]:
+    def due(self, after_s: float = TICK_S) -> list[pb.KvEventBatch]:
         self.clock.now += after_s
         return [*self.records.due()]
 
@@ -58,6 +58,16 @@ def test_a_change_goes_out_by_itself() -> None:
     assert recorded.due() == []
     recorded.loads[0].token_usage = 0.51
     assert [(each.dp_rank, each.load.token_usage) for each in recorded.due()] == [(0, 0.51)]
+
+
+def test_between_ticks_nothing_is_looked_at() -> None:
+    """However many batches come meanwhile: what they bring along is news enough."""
+    recorded = Recorded()
+    recorded.stamp(5)
+    assert recorded.due() == []
+    recorded.loads[0].running_requests = 1
+    assert recorded.due(TICK_S / 2) == []
+    assert len(recorded.due(TICK_S)) == 1
 
 
 def test_signs_of_life() -> None:
