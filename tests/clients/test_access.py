@@ -98,6 +98,26 @@ def test_client(address: str, credentials: grpc.ChannelCredentials, folder: Path
         assert next(admin.watch_load()).num_running == 2
 
 
+def test_what_keeps_a_connection_from_being_made(address: str, folder: Path) -> None:
+    """It is told in words of what was set: TLS or none, a certificate, a name, a socket."""
+    other, plaintext = f"localhost:{address.rpartition(':')[2]}", grpc.server(ThreadPoolExecutor(1))
+    plain = f"127.0.0.1:{plaintext.add_insecure_port('127.0.0.1:0')}"
+    plaintext.start()
+    trusting, strange = tls_credentials(folder / "ca.crt"), tls_credentials(None)
+    for where, credentials, words in (
+        (address, None, "the server hung up; does it ask for TLS, or for a client's certificate?"),
+        (address, trusting, "the server hung up; does it ask for TLS, or for a client's certificate?"),
+        (address, strange, "the server's certificate is of an authority that is not known here; name it"),
+        (other, trusting, "the server's certificate is not for this name"),
+        (plain, trusting, "the server does not use TLS there"),
+        (f"unix:{folder}/socket", None, "there is no such socket; is the server running?"),
+    ):
+        with Client(where, credentials=credentials) as client, pytest.raises(UnavailableError) as raised:
+            client.generate("a")
+        assert str(raised.value) == f"no connection to {where}: {words}"
+    plaintext.stop(None).wait()
+
+
 async def test_async_client(address: str, credentials: grpc.ChannelCredentials) -> None:
     """The same for asyncio."""
     async with AsyncClient(address, credentials=credentials, api_key=KEY) as client:

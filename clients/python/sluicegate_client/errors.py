@@ -96,6 +96,18 @@ _ERRORS: dict[grpc.StatusCode, type[SluicegateError]] = {
 }
 
 
+_CAUSES = (
+    ("Connection refused", "connection refused; is the server running?"),
+    ("No such file or directory", "there is no such socket; is the server running?"),
+    ("Socket closed", "the server hung up; does it ask for TLS, or for a client's certificate?"),
+    ("WRONG_VERSION_NUMBER", "the server does not use TLS there"),
+    ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is of an authority that is not known here; name it"),
+    ("Hostname Verification", "the server's certificate is not for this name"),
+    ("http1.x server", "what listens there is an HTTP/1 server, not a gRPC one"),
+)
+"""Words of gRPC, and what is to be said in their place."""
+
+
 class _Failure(Protocol):
     """What the errors of gRPC's sync and asyncio channels have in common."""
 
@@ -145,12 +157,18 @@ def _with_details(
 def _message(failure: _Failure, address: str, from_server: bool) -> str:
     code, message = failure.code(), failure.details() or failure.code().name
     if code is grpc.StatusCode.UNAVAILABLE and not from_server:
-        why = "connection refused; is the server running?" if "Connection refused" in message else message
-        return f"no connection to {address}: {why}"
+        return f"no connection to {address}: {_cause_of(message)}"
     if message.startswith("Method not found"):  # says gRPC itself
         return f"{address} does not have this call: clients and operators call at different ones"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and not from_server:
         return "the timeout of the call has passed"
+    return message
+
+
+def _cause_of(message: str) -> str:
+    """What most likely keeps the connection from being made, in place of gRPC's own words for it."""
+    if "failed to connect to all addresses" in message:
+        return next((cause for words, cause in _CAUSES if words in message), message)
     return message
 
 
