@@ -49,5 +49,5 @@ def _plotter() -> Any:
     try:
         from bench.plots import draw
     except ImportError as error:
-        raise PlotsMissingError(f"--report needs matplotlib, pip install '.[bench]': {error}") from error
+        raise PlotsMissingError(f"--report needs matplotlib: pip install matplotlib ({error})") from error
     return draw

@@ -166,7 +166,7 @@ class Utilities(UtilityTable):
 
     def _loras(self, complaint: str) -> Loras:
         if self._scheduler.loras is None:
-            raise RuntimeError(f"LoRA is not enabled: {complaint}")
+            raise RuntimeError(f"LoRA is not enabled (--enable-lora): {complaint}")
         return self._scheduler.loras
 
     def _clear_caches(self) -> None:

@@ -69,7 +69,8 @@ class Resumption:
         """``engine`` is gone, which had ``calls``; another is awaited in its place."""
         lost = [call for call in calls if call not in self._waiting]
         guilty = self._suspects.judge(lost)
-        logger.warning("rank %d is gone: its %d calls are to go on elsewhere", engine.rank, len(lost))
+        if lost:
+            logger.warning("rank %d is gone: its %d calls are to go on elsewhere", engine.rank, len(lost))
         for call in lost:
             self._placement.withdraw(call)
             self._waiting.add(call)

@@ -21,6 +21,11 @@ def test_adapters_come_and_go(admin_address: str) -> None:
     assert run(admin_address, "list").output.splitlines() == listed[1:]
 
 
+def test_the_list_of_commands_is_not_cut_off() -> None:
+    """Each has a help that fits its line."""
+    assert "..." not in CliRunner().invoke(lora, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+
+
 def test_failures_are_one_line(admin_address: str) -> None:
     """With the server's own message."""
     run(admin_address, "load", "a", "/a")

@@ -31,7 +31,7 @@ def lora(context: click.Context, admin_address: str, access: Access) -> None:
     context.obj = functools.partial(AdminClient, admin_address, **vars(access))
 
 
-@lora.command()
+@lora.command(short_help="Let requests name an adapter.")
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.pass_obj
@@ -41,7 +41,7 @@ def load(connect: Connect, name: str, path: Path) -> None:
         client.load_lora(name, str(path.absolute()))
 
 
-@lora.command()
+@lora.command(short_help="Take an adapter from new requests.")
 @click.argument("name")
 @click.pass_obj
 def unload(connect: Connect, name: str) -> None:
@@ -50,7 +50,7 @@ def unload(connect: Connect, name: str) -> None:
         client.unload_lora(name)
 
 
-@lora.command(name="list")
+@lora.command(name="list", short_help="Print the adapters that are loaded.")
 @click.pass_obj
 def list_loaded(connect: Connect) -> None:
     """Print the adapters that are loaded: name and folder, a tab between them."""
