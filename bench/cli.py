@@ -27,7 +27,11 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "the gateway alone, on a null core: G1 paced (give --pace), G2 as fast as it can."
 )
 @click.option(
-    "--workload", type=click.Choice([*WORKLOADS]), default="W1", show_default=True, help="What to start from."
+    "--workload",
+    type=click.Choice([*WORKLOADS], case_sensitive=False),
+    default="W1",
+    show_default=True,
+    help="What to start from.",
 )
 @click.option("--prompt-tokens", type=_AT_LEAST_ONE, help="Length of every prompt.")
 @click.option("--shared-prefix-tokens", type=click.IntRange(min=0), help="Of them, how many all prompts share.")
@@ -87,8 +91,9 @@ def bench(
         json_path.write_text(json.dumps(figures, indent=2) + "\n")
     if report_folder is not None:
         console.print(f"Report: {write_report(report_folder, load, figures, passes)}", soft_wrap=True)
-    if any(each.summary.errors for each in passes):
-        raise click.ClickException("requests failed")
+    if num_failed := sum(sum(each.summary.errors.values()) for each in passes):
+        num_requests = sum(each.summary.num_requests for each in passes)
+        raise click.ClickException(f"{num_failed} of {num_requests} requests failed")
 
 
 def _check_files(json_path: Path | None, report_folder: Path | None) -> None:

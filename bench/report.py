@@ -47,8 +47,11 @@ def as_table(result: PassResult) -> Table:
 
 
 def distribution_rows(result: PassResult) -> Iterator[tuple[str, str, str, str]]:
-    """Name, median, p90 and p99, as texts."""
+    """Name, median, p90 and p99, as texts; dashes where no request succeeded."""
     for name, values in _distributions(result):
+        if not result.summary.num_output_tokens:
+            yield name, "-", "-", "-"
+            continue
         yield name, _number(values.median), _number(values.p90), _number(values.p99)
 
 

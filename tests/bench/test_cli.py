@@ -36,6 +36,16 @@ def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0, done.output
 
 
+def test_a_run_of_which_nothing_came() -> None:
+    """There are no figures, and the last line says how many requests failed."""
+    with fake_server() as server:
+        arguments = ["--workload", "w1", "--num-requests", "2", "--timeout", "0.000001", "--address", server.address]
+        done = CliRunner().invoke(bench, arguments)
+    assert done.exit_code == 1
+    assert re.search(r"TTFT, ms\W+-\W+-\W+-\W", done.output), done.output
+    assert done.output.rstrip().endswith("Error: 2 of 2 requests failed")
+
+
 def test_the_options_change_the_workload_that_is_named() -> None:
     """A rate makes it an open loop; there are at least as many requests as the concurrency."""
     with fake_server() as server:
