@@ -3,6 +3,7 @@
 The command line comes before the environment, and that before the file.
 """
 
+import difflib
 import reprlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -61,14 +62,22 @@ def read_settings(
     """
     values, known = _mapping(path), [*known]
     others = [key for key in values if key not in known]
-    unknown = sorted(str(key) for key in {*others} - {*_keys_of_other_commands(context)}) if others else []
+    possible = {*known, *_keys_of_other_commands(context)} if others else set()
+    unknown = sorted(str(key) for key in {*others} - possible)
     if unknown:
-        raise click.BadParameter(f"{path} has unknown keys: {', '.join(unknown)} (known: {', '.join(known)})")
+        raise click.BadParameter(f"{path} has unknown keys: {', '.join(_with_likely(unknown, possible))}")
     return {
         key: _texts(path, key, values[key]) if key in repeatable else _text(path, key, values[key])
         for key in known
         if values.get(key) is not None
     }
+
+
+def _with_likely(unknown: Iterable[str], possible: Collection[str]) -> Iterator[str]:
+    """Each with the key that was probably meant; all that are possible would be some seventy."""
+    for key in unknown:
+        likely = difflib.get_close_matches(key.replace("_", "-"), possible, n=1)
+        yield f"{key} (did you mean {likely[0]}?)" if likely else key
 
 
 def _take_defaults_from(context: click.Context, _option: click.Parameter, path: Path | None) -> None:

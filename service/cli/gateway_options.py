@@ -1,6 +1,7 @@
 """The options that `serve` and `gateway` share."""
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import click
 
+from service.cli.configurable import key_of
 from service.cli.option_group import SectionedCommand
 from service.cli.options.connections import CONNECTIONS
 from service.cli.options.cores import CORES
@@ -84,13 +86,24 @@ class GatewaySettings:
         )
 
 
+_SETTING = re.compile(r"(?<![\w/'\".-])[a-z]+(?:_[a-z]+)+\b")
+"""Of several words, and not within a value."""
+
+
 @contextmanager
 def usage_errors() -> Iterator[None]:
     """A setting that its class refuses is the user's to correct."""
     try:
         yield
     except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(_by_flags(str(error))) from error
+
+
+def _by_flags(text: str) -> str:
+    """Settings by the names that their user knows: not ``drain_timeout`` but ``--drain-timeout``."""
+    options = [each for each in click.get_current_context().command.params if isinstance(each, click.Option)]
+    flags = {str(option.name): f"--{key_of(option)}" for option in options}
+    return _SETTING.sub(lambda found: flags.get(found[0], found[0]), text)
 
 
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -77,10 +77,10 @@ def test_security(config: Path) -> None:
     assert settings.listen.plaintext_addresses == ("unix:/a", "127.0.0.1:1")
     assert settings.listen.socket_mode == 0o660
     for wrong, message in {
-        ("--tls-cert", "c"): "TLS needs both tls_cert and tls_key",
+        ("--tls-cert", "c"): "TLS needs both --tls-cert and --tls-key",
         ("--tls-client-ca", "c"): "TLS needs both",
         ("--socket-mode", "rw"): "'rw' is no octal number",
-        ("--socket-mode", "666"): "socket_mode must be within 770, got 666",
+        ("--socket-mode", "666"): "--socket-mode must be within 770, got 666",
     }.items():
         result, settings, _ = run(*wrong)
         assert (result.exit_code, settings) == (2, None)
@@ -101,7 +101,7 @@ def test_tracing() -> None:
     assert settings is not None
     assert settings.tracing.endpoint == ""
     result, _, _ = run("--otlp-traces-endpoint", "collector:4317")
-    assert "otlp_traces_endpoint must be http(s)://HOST:PORT, got 'collector:4317'" in result.output
+    assert "--otlp-traces-endpoint must be http(s)://HOST:PORT, got 'collector:4317'" in result.output
 
 
 def test_connections() -> None:
@@ -162,7 +162,7 @@ def test_several_addresses(config: Path) -> None:
     ("content", "message"),
     [
         ("drain-timeout: long\n", "'long' is not a valid float"),
-        ("grpc-address: nowhere\n", "grpc_address must be HOST:PORT"),
+        ("grpc-address: nowhere\n", "--grpc-address must be HOST:PORT"),
     ],
 )
 def test_broken_file(config: Path, content: str, message: str) -> None:
@@ -178,12 +178,12 @@ def test_broken_file(config: Path, content: str, message: str) -> None:
     ("arguments", "message"),
     [
         (["--drain-timeout", "-1"], "--drain-timeout"),
-        (["--core-load-timeout", "nan"], "core_load_timeout must be in (0, 1e+06] s, got nan"),
-        (["--core-ping-timeout", "0.01"], "core_ping_timeout must be in [0.1, 1e+06] s, got 0.01"),
+        (["--core-load-timeout", "nan"], "--core-load-timeout must be in (0, 1e+06] s, got nan"),
+        (["--core-ping-timeout", "0.01"], "--core-ping-timeout must be in [0.1, 1e+06] s, got 0.01"),
         (["--data-parallel-size", "0"], "--data-parallel-size"),
-        (["--data-parallel-lockstep"], "data_parallel_lockstep needs a data_parallel_size of at least 2, got 1"),
-        (["--grpc-address", "localhost"], "grpc_address must be HOST:PORT"),
-        (["--metrics-address", "x"], "metrics_address must be HOST:PORT"),
+        (["--data-parallel-lockstep"], "--data-parallel-lockstep needs a --data-parallel-size of at least 2, got 1"),
+        (["--grpc-address", "localhost"], "--grpc-address must be HOST:PORT"),
+        (["--metrics-address", "x"], "--metrics-address must be HOST:PORT"),
         (["--no-such-flag", "x"], "No such option"),
     ],
 )

@@ -58,4 +58,4 @@ def test_gateway_says_what_is_no_endpoint() -> None:
     arguments = ["smollm2-135m", "--handshake-address", "ipc:///h", "--kv-events-endpoint", "x"]
     result = CliRunner().invoke(gateway, arguments)
     assert result.exit_code == 2
-    assert "kv_events_endpoint must be" in result.output
+    assert "--kv-events-endpoint must be" in result.output

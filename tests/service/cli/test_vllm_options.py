@@ -51,7 +51,7 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
         (["--engine", "vllm", "--engine-python", "/bin/sh", "--dtype", "half"], "--dtype is a flag of our own engine"),
         (
             ["--engine", "vllm", "--engine-python", "/bin/sh", "--handshake-address", "ipc:///x"],
-            "handshake_address must be tcp://HOST:PORT for vLLM, got 'ipc:///x'",
+            "--handshake-address must be tcp://HOST:PORT for vLLM, got 'ipc:///x'",
         ),
     ],
 )
