@@ -136,9 +136,11 @@ def chat(system: str | None, address: str, access: Access, **options: Any) -> No
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """1 for a call that failed, 2 for wrong usage, each with one line."""
+    """1 for a call that failed, 2 for wrong usage, each with one line; 130 for Ctrl-C, with none."""
     try:
         yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except SluicegateError as error:
         raise click.ClickException(str(error)) from error
     except ValueError as error:

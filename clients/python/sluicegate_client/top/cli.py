@@ -45,13 +45,16 @@ def top(admin_address: str, access: Access, interval: float, count: int | None) 
     with exit_codes(), AdminClient(admin_address, **vars(access)) as client:
         info = client.server_info(timeout=_CONNECT_TIMEOUT_S)
         screen, watcher = Screen(f"{info.model} at {', '.join(info.grpc_addresses)}"), Watcher()
-        with Live(console=console, auto_refresh=False, transient=False) as live:
-            for num_looks, load in enumerate(client.watch_load(interval), start=1):
-                picture = screen.draw(watcher.see(load, time.monotonic()))
-                if console.is_terminal:
-                    live.update(picture, refresh=True)
-                else:
-                    console.print(picture)
-                if num_looks == count:
-                    return
+        try:
+            with Live(console=console, auto_refresh=False, transient=False) as live:
+                for num_looks, load in enumerate(client.watch_load(interval), start=1):
+                    picture = screen.draw(watcher.see(load, time.monotonic()))
+                    if console.is_terminal:
+                        live.update(picture, refresh=True)
+                    else:
+                        console.print(picture)
+                    if num_looks == count:
+                        return
+        except KeyboardInterrupt:
+            return
     raise click.ClickException("the server has stopped")
