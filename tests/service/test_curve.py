@@ -100,8 +100,8 @@ def test_flags(byte_model: ModelFiles) -> None:
     """CURVE takes both flags and a tcp address."""
     model = str(byte_model.path)
     for flags, message in {
-        ("tcp://127.0.0.1:1", "--curve-key=k"): "CURVE needs both curve_key and curve_core_keys",
-        ("ipc:///x", "--curve-key=k", "--curve-core-keys=c"): "curve_key is for a handshake_address at tcp://",
+        ("tcp://127.0.0.1:1", "--curve-key=k"): "CURVE needs both --curve-key and --curve-core-keys",
+        ("ipc:///x", "--curve-key=k", "--curve-core-keys=c"): "--curve-key is for a --handshake-address at tcp://",
     }.items():
         result = CliRunner().invoke(gateway_command, [model, "--handshake-address", *flags])
         assert result.exit_code == 2

@@ -118,4 +118,4 @@ async def test_files_that_are_not_there(byte_model: ModelFiles, short_folder: Pa
         assert "Traceback" not in gateway.log
     async with secured(byte_model, short_folder, "--admin-address=0.0.0.0:0") as gateway:
         assert await gateway.exit_code() == 2
-        assert "admin_address can be reached from other machines: it needs tls_cert" in gateway.log
+        assert "--admin-address can be reached from other machines: it needs --tls-cert" in gateway.log
