@@ -28,5 +28,5 @@ def readiness_deadline(address: str, timeout_s: float) -> Iterator[Deadline]:
     try:
         yield Deadline(timeout_s)
     except DeadlineExceededError as error:
-        message = f"the server at {address} was not ready within {timeout_s:g} s: is it running?"
+        message = f"the server at {address} was not ready within {timeout_s:g} s: does it run, or still load?"
         raise DeadlineExceededError(message, error.code) from error
