@@ -88,6 +88,7 @@ class Keeper:
         """Why no other worker serves in the place; None: one does."""
         try:
             await self._member.start()
+            await self._member.prepared()
             while not all(engine.is_alive for engine in self._engines.all):  # noqa: ASYNC110  several may have to come
                 await asyncio.sleep(_LOOK_AT_CORES_S)
             if self._is_ending:

@@ -53,16 +53,20 @@ class Member:
         self._preparing = asyncio.ensure_future(self._told(process, self._channel, methods.PREPARE, self.settings))
         await asyncio.sleep(0)  # it is told
 
+    async def prepared(self) -> None:
+        """Return when it can be told of cores: an unprepared one would fail at it. Raises WorkerError."""
+        assert self._preparing is not None, "started"
+        await self._preparing
+
     async def open(self, opening: methods.Opening) -> None:
-        """Return when it serves. Whatever it is asked from now on comes after this. Raises WorkerError."""
+        """Return when it serves, once it is ``prepared``. Whatever it is asked from now on comes after this.
+
+        Raises WorkerError.
+        """
         assert self._process is not None, "started"
         assert self._channel is not None, "started"
-        assert self._preparing is not None, "started"
         self.is_serving = True  # no await until it is told: what happens after ``opening`` was made, it is told too
-        try:
-            await self._told(self._process, self._channel, methods.OPEN, opening)
-        finally:
-            await self._preparing  # which says better why
+        await self._told(self._process, self._channel, methods.OPEN, opening)
 
     async def call(self, method: Method[_A, _R], argument: _A) -> _R:
         """Raises ChannelClosedError unless it serves, and CallError."""

@@ -19,7 +19,10 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a worker knows of the cores, and what it has counted: a ``Load`` of sluicegate.v1, or metrics."""
+    """What a worker knows of the cores, and what it has counted: a ``Load`` of sluicegate.v1, or metrics.
+
+    Empty while it is being opened: it has counted nothing yet.
+    """
 
     core_loads: list[CoreLoad]
     counted: bytes = b""

@@ -100,6 +100,7 @@ class Team:
 
     async def open(self, opening: Callable[[], Opening]) -> None:
         """Return when every worker serves; ``opening``: how things stand, now and at any time. Raises WorkerError."""
+        await asyncio.gather(*(member.prepared() for member in self._members))
         await asyncio.gather(*(member.open(opening()) for member in self._members))
         for member in self._members:
             keeper = Keeper(member, self._config.workers, self._engines, opening, self._bury)
@@ -179,7 +180,8 @@ class Team:
             async with asyncio.timeout(_REPORT_TIMEOUT_S):
                 report = await member.call(method, None)
             adopt(self._engines.all, report.core_loads)
-            ledger.note(member.number, report.counted)
+            if report.counted:
+                ledger.note(member.number, report.counted)
 
     def _handlers_for(self, number: int) -> Handlers:
         return {methods.ABORT_ANYWHERE: self._abort_anywhere, methods.FAREWELL: partial(self._take_farewell, number)}

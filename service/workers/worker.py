@@ -97,6 +97,7 @@ class Worker:
         self._counts_fd = counts_fd
         self._resources = AsyncExitStack()
         self._share: _Share | None = None
+        self._opened = asyncio.Event()
         self.channel: Channel | None = None
         """To the primary."""
         self.handlers: Handlers = {
@@ -120,6 +121,11 @@ class Worker:
     def _mine(self) -> _Share:
         assert self._share is not None, "prepared"
         return self._share
+
+    @property
+    def _backend(self) -> Backend | None:
+        """None while it is being opened: what it is told by then is of things that it does not have yet."""
+        return self._mine.backend if self._opened.is_set() else None
 
     async def leave(self) -> None:
         """Send clients to other processes, and wait for what runs, at most the drain time-out."""
@@ -162,13 +168,15 @@ class Worker:
 
     async def _open(self, opening: Opening) -> None:
         share = self._mine
+        # At once: what is told from now on is news, though all this takes its time.
+        share.front_end.gate.set_asleep(opening.is_asleep)
         share.cores.opening.set_result(opening)
         backend = await share.loading
         if opening.cores:
             await _until_heard(share.engines, backend.engine)
         await backend.adapters.mirror(opening.adapters)
-        share.front_end.gate.set_asleep(opening.is_asleep)
         share.front_end.gate.open(backend)
+        self._opened.set()
         await share.front_end.listen(Guards(share.settings.config.security), PortUse.JOIN)
         spare_collector()
         logger.info("gateway worker %d is ready", share.settings.number)
@@ -177,6 +185,7 @@ class Worker:
         self._mine.front_end.gate.set_asleep(is_asleep)
 
     async def _set_adapters(self, loras: list[LoRARequest]) -> None:
+        await self._opened.wait()  # until it has those that it began with
         await self._mine.backend.adapters.mirror(loras)
 
     async def _lose_core(self, loss: CoreLoss) -> None:
@@ -196,13 +205,16 @@ class Worker:
         return await self.channel.call(methods.ABORT_ANYWHERE, [*request_ids])
 
     async def _abort(self, request_ids: list[str]) -> int:
-        return self._mine.backend.generator.abort(request_ids)
+        backend = self._backend
+        return 0 if backend is None else backend.generator.abort(request_ids)
 
     async def _abort_all(self, _: None) -> int:
-        return self._mine.backend.generator.abort_all()
+        backend = self._backend
+        return 0 if backend is None else backend.generator.abort_all()
 
     async def _forget_prefixes(self, _: None) -> None:
-        self._mine.backend.engine.forget_prefixes()
+        if (backend := self._backend) is not None:
+            backend.engine.forget_prefixes()
 
     async def _exchange_core_loads(self, loads: list[CoreLoad]) -> list[CoreLoad]:
         engines = self._mine.engines.all
@@ -210,7 +222,8 @@ class Worker:
         return loads_of(engines)
 
     async def _report_load(self, _: None) -> Report:
-        return Report(loads_of(self._mine.engines.all), load_of(self._mine.backend).SerializeToString())
+        core_loads, backend = loads_of(self._mine.engines.all), self._backend
+        return Report(core_loads) if backend is None else Report(core_loads, load_of(backend).SerializeToString())
 
     async def _report_metrics(self, _: None) -> Report:
         return Report(loads_of(self._mine.engines.all), await self._mine.front_end.exposition.encoded())
