@@ -5,11 +5,14 @@ link that now leads elsewhere, as the secrets of Kubernetes are renewed. A versi
 is half written or of which only one of two files is there, is logged once; the last good one stays until the next.
 """
 
+import errno
 import logging
 import os
+import select
 import stat
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,6 +20,10 @@ logger = logging.getLogger(__name__)
 
 _Content = TypeVar("_Content")
 _MAX_BYTES = 4 * 2**20
+_PIPE_TIMEOUT_S = 10.0
+"""For what stands behind a pipe, such as ``<(pass show keys)``, which gives what it holds once."""
+_PIPE = (0,)
+"""The version of whatever is no file: it is read at the start only."""
 
 
 class SecurityFileError(Exception):
@@ -46,6 +53,7 @@ class WatchedFiles(Generic[_Content]):
 
     def _renew(self) -> None:
         try:
+            self._check_are_files()
             self._content = self._read()
         except SecurityFileError as error:
             logger.error("%s; what was read before stays in force", error)
@@ -55,12 +63,18 @@ class WatchedFiles(Generic[_Content]):
         else:
             logger.info("read anew: %s", ", ".join(map(str, self._paths)))
 
+    def _check_are_files(self) -> None:
+        for path, version in zip(self._paths, self._seen, strict=True):
+            if version == _PIPE:
+                raise SecurityFileError(f"{path} is no file any more")
 
-def read_file(path: Path, *, is_secret: bool = False) -> bytes:
+
+def read_file(path: Path, *, is_secret: bool = False, pipe_timeout_s: float = _PIPE_TIMEOUT_S) -> bytes:
     """Raises SecurityFileError. Warns of a secret that every user of the machine can read too."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        # Not to wait in ``open`` for who writes to a pipe.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+            content = b"".join(_pieces(file.fileno(), pipe_timeout_s))
             is_open_to_all = os.fstat(file.fileno()).st_mode & stat.S_IROTH
     except OSError as error:
         raise SecurityFileError(f"cannot read {path}: {error.strerror}") from error
@@ -71,11 +85,25 @@ def read_file(path: Path, *, is_secret: bool = False) -> bytes:
     return content
 
 
+def _pieces(descriptor: int, timeout_s: float) -> Iterator[bytes]:
+    """What it holds, as far as anybody wants to know. Raises TimeoutError if that does not come."""
+    poll, end, size = select.poll(), time.monotonic() + timeout_s, 0
+    poll.register(descriptor, select.POLLIN)
+    while size <= _MAX_BYTES:
+        if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, f"nothing came for {timeout_s:g} s")
+        piece = os.read(descriptor, _MAX_BYTES + 1 - size)
+        if not piece:
+            return
+        size += len(piece)
+        yield piece
+
+
 def _version_of(path: Path) -> tuple[int, ...]:
     try:
         found = os.stat(path)
     except OSError:
         return ()
     if not stat.S_ISREG(found.st_mode):
-        return ()  # A pipe gives what it holds once, and to open it again may take for ever.
+        return _PIPE
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

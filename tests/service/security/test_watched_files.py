@@ -54,3 +54,21 @@ def test_too_large(tmp_path: Path) -> None:
         file.truncate(2**40)
     with pytest.raises(SecurityFileError, match="must have at most 4194304 bytes"):
         read_file(path)
+
+
+def test_a_file_that_becomes_a_pipe(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for what may never be written."""
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    files = WatchedFiles([path], lambda: read_file(path))
+    path.unlink()
+    os.mkfifo(path)
+    assert files.content() == files.content() == b"old"
+    assert caplog.messages == [f"{path} is no file any more; what was read before stays in force"]
+
+
+def test_pipe_into_which_nobody_writes(tmp_path: Path) -> None:
+    """It is not waited for without end."""
+    os.mkfifo(tmp_path / "f")
+    with pytest.raises(SecurityFileError, match=r"nothing came for 0\.01 s"):
+        read_file(tmp_path / "f", pipe_timeout_s=0.01)
