@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from core.hosts import ALONE, Hosts
-from core.logs import LogFormat, configure_logging
+from core.logs import configure_logging
 from core.process import ProcessConfig
 from core.wire.curve import CurveClient, CurveError, read_pair, read_public
 from core.wire.handshake import HandshakeConfig
+from core.wire.log_lines import LogFormat
 from core.wire.version import WireVersion
 
 CONTEXT_SETTINGS: dict[str, Any] = {

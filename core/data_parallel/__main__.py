@@ -16,8 +16,9 @@ import setproctitle
 import zmq
 
 from core.data_parallel.coordinator import Coordinator
-from core.logs import LogFormat, configure_logging
+from core.logs import configure_logging
 from core.wire.curve import CurveError, CurveServer, read_pair
+from core.wire.log_lines import LogFormat
 from core.wire.waves import CoordinatorAddresses
 
 

@@ -33,9 +33,10 @@ from core.config import ModelConfig
 from core.executor.channel import Channel, as_connection, dial
 from core.executor.interface import Executor, ModelRunnerOutput
 from core.executor.orders import Answer, Envelope, Execute, Hello, Load, Shutdown
-from core.logs import LogFormat, configure_logging
+from core.logs import configure_logging
 from core.shutdown import request_signal_at_parents_death
 from core.wire.codec import Encoder
+from core.wire.log_lines import LogFormat
 
 logger = logging.getLogger("core.executor.rank_process")  # Run as __main__.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from core.wire.log_lines import LogFormat
 from service.cli.configurable import key_of
 from service.cli.option_group import SectionedCommand
 from service.cli.options.connections import CONNECTIONS
@@ -31,7 +32,7 @@ from service.config import (
     TracingConfig,
     WorkersConfig,
 )
-from service.logs import LogFormat, configure_logging
+from service.logs import configure_logging
 from service.models import ModelFiles
 
 CONTEXT_SETTINGS: dict[str, Any] = {

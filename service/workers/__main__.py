@@ -10,7 +10,8 @@ import click
 import setproctitle
 import uvloop
 
-from service.logs import LogFormat, configure_logging
+from core.wire.log_lines import LogFormat
+from service.logs import configure_logging
 
 _LAST_WORK_S = 5.0
 """For what a worker still does when the primary is gone."""

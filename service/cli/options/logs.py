@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import click
 
+from core.wire.log_lines import LogFormat
 from service.cli.option_group import OptionGroup
-from service.logs import LogFormat
 
 
 @dataclass(frozen=True)
