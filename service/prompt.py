@@ -13,6 +13,8 @@ from service.tokenizer import Tokenizer
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 
+MAX_CHAT_MESSAGES = 2**16
+"""Sixteen megabytes hold two million: a template works at them for a minute, and no model reads them."""
 _PIECE_TOKENS = 2**13
 _RESERVED_KWARGS = ("messages", "add_generation_prompt")
 
@@ -145,6 +147,8 @@ def _is_too_large(field: str, text: str, max_bytes: int, violations: list[Violat
 def _chat_violations(chat: pb.Chat) -> list[Violation]:
     if not chat.messages:
         return [Violation("chat.messages", "must have at least one message")]
+    if (count := len(chat.messages)) > MAX_CHAT_MESSAGES:
+        return [Violation("chat.messages", f"must have at most {MAX_CHAT_MESSAGES} messages, got {count}")]
     nameless = next((index for index, message in enumerate(chat.messages) if not message.role), None)
     found = [] if nameless is None else [Violation(f"chat.messages[{nameless}].role", "must not be empty")]
     reserved = [name for name in _RESERVED_KWARGS if name in chat.template_kwargs.fields]

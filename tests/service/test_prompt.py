@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from service.models import ModelFiles
+from service.prompt import MAX_CHAT_MESSAGES
 from service.served_model import ModelText, ServedModel
 from service.translate import translate
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -98,6 +99,7 @@ def _chat(*messages: pb.ChatMessage, **kwargs: Any) -> pb.Chat:
         ({"token_ids": pb.TokenIds(ids=[5, 49_152])}, "token_ids.ids"),
         ({"token_ids": pb.TokenIds(ids=[2**32 - 1])}, "token_ids.ids"),
         ({"chat": pb.Chat()}, "chat.messages"),
+        ({"chat": _chat(*[_USER] * (MAX_CHAT_MESSAGES + 1))}, "chat.messages"),
         ({"chat": _chat(_USER, pb.ChatMessage(content="x"))}, "chat.messages[1].role"),
         ({"chat": _chat(_USER, messages=1)}, "chat.template_kwargs"),
         ({"chat": _chat(_USER, add_generation_prompt=False)}, "chat.template_kwargs"),

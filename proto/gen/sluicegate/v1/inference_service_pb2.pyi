@@ -261,7 +261,7 @@ class Chat(_message.Message):
     """End the prompt with the opening of the assistant's turn. Default true."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
-        """At least one."""
+        """At least one, at most 65,536."""
 
     @_builtins.property
     def template_kwargs(self) -> _struct_pb2.Struct:
