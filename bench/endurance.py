@@ -1,7 +1,6 @@
 """``python -m bench.endurance``: many requests, half of which their clients give up at random moments; what stays?"""
 
 import asyncio
-import os
 import random
 import tempfile
 from collections import Counter
@@ -16,13 +15,13 @@ from rich.table import Table
 
 from bench.gateways.api import GENERATE_STREAM
 from bench.gateways.contender import Running, ours, running
+from bench.gateways.model_option import model_option
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.control_service_pb2 import GetLoadRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluicegate"
 _IDLE_TIMEOUT_S = 60.0
 _MAX_LIFE_S = 0.05
 """A call that is given up is given up before."""
@@ -110,7 +109,7 @@ def _core_of(server: Running) -> psutil.Process:
 @click.option("--requests", "count", type=click.IntRange(min=_NUM_LOOKS), default=10_000, help="Calls in all.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=100, help="Calls at once.")
 @click.option("--seed", type=int, default=1, help="Of what is chance.")
-@click.option("--model", type=click.Path(path_type=Path, exists=True), default=_CACHE / "models/smollm2-135m")
+@model_option
 def main(count: int, concurrency: int, seed: int, model: Path) -> None:
     """Give up half of many calls at random moments, and print what gateway and core hold on the way."""
     gateway, pace = ours("sluicegate gateway", GENERATE_STREAM), ("--tokens-per-second", "500")

