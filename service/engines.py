@@ -294,6 +294,7 @@ class Engines:
     def _lose_to_successor(self, engine: Engine) -> None:
         """What the predecessor had is gone with it."""
         engine.lose("another took its place", is_awaited=self.awaits_successors)
+        self._last_words.note_lost(engine)
         self.num_lost += 1
         self._tell_gone(engine, Unavailable("the engine core is gone: another took its place", reason="CORE_LOST"))
 

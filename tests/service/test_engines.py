@@ -202,6 +202,26 @@ async def test_a_successor_takes_over(client: EngineClient, cores: Cores) -> Non
         assert not client.engines.lost.done()
 
 
+async def test_a_successor_of_one_that_reported_its_death(client: EngineClient, cores: Cores) -> None:
+    """Nobody else is taken for the dead one, though it has not answered yet that it is not."""
+    kept = client.add([a_request("b", 1)])
+    await cores[1].receive_add()
+    cores[0].report_death()
+    async with asyncio.timeout(10):
+        await cores[1].receive_call()
+    has_come = asyncio.Event()
+    client.engines.on_news = lambda _engine: has_come.set()
+    client.engines.expect_successor(0)
+    async with FakeCore(rank=0) as successor:
+        successor.connect(client.engines.addresses)
+        async with asyncio.timeout(10):
+            await has_come.wait()
+        await speak(client, successor, 0)
+        cores[1].emit_token("b", 8)
+        assert (await kept.next())[0].new_token_ids == [8]
+        assert not client.engines.lost.done()
+
+
 async def test_a_lesser_successor_is_none(client: EngineClient, cores: Cores) -> None:
     """One that cannot do what is served loses the place."""
     client.engines.expect_successor(1)
