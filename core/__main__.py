@@ -1,5 +1,5 @@
-"""``python -m core``."""
+"""``python -m core``, which is what ``sluicegate core`` becomes."""
 
 from core.cli import main
 
-main()
+main(prog_name="sluicegate core")

@@ -254,10 +254,10 @@ def _warn_of_ignored(arguments: Sequence[str]) -> None:
         click.echo(f"Warning: ignored, being unknown here: {' '.join(arguments)}", err=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command with ``arguments``, by default those of the process, and exit."""
+def main(arguments: Sequence[str] | None = None, prog_name: str = "sluicegate-core") -> None:
+    """Run the command with ``arguments``, by default those of the process, and exit. Its usage says ``prog_name``."""
     open_standard_files()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[: len(_VLLM_SERVE)] == _VLLM_SERVE:
         arguments = arguments[len(_VLLM_SERVE) :]
-    command(arguments, prog_name="sluicegate-core")
+    command(arguments, prog_name=prog_name)

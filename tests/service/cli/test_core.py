@@ -59,3 +59,9 @@ def test_broken_file(smollm2_files: ModelFiles, tmp_path: Path) -> None:
     result = run(str(smollm2_files.path), "--config", str(config))
     assert result.returncode == 2
     assert "unknown keys: block-sise" in result.stderr
+
+
+def test_usage_is_of_the_command_that_was_given() -> None:
+    """Not of what it becomes."""
+    assert "Usage: sluicegate core [OPTIONS] MODEL" in run("--help").stdout
+    assert "Try 'sluicegate core --help'" in run("--no-such-flag=1").stderr
