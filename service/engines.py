@@ -292,7 +292,12 @@ class Engines:
             raise WireError(f"it speaks the wire of {version.value}, other cores that of {self.wire_version.value}")
 
     def _lose_to_successor(self, engine: Engine) -> None:
-        """What the predecessor had is gone with it."""
+        """What the predecessor had is gone with it, though it may still run: nobody tells it."""
+        logger.warning(
+            "another core says that it is rank %d, and takes the place of the one that was there. If that still runs,"
+            " end it, or give each a --data-parallel-rank of its own",
+            engine.rank,
+        )
         engine.lose("another took its place", is_awaited=self.awaits_successors)
         self._last_words.note_lost(engine)
         self.num_lost += 1

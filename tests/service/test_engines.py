@@ -184,8 +184,11 @@ async def test_a_thief_gets_nothing(client: EngineClient, cores: Cores) -> None:
     assert not client.engines.lost.done()
 
 
-async def test_a_successor_takes_over(client: EngineClient, cores: Cores) -> None:
-    """After HELLO a core may take the place of one that is there: what ran there fails, what comes next is its own."""
+async def test_a_successor_takes_over(client: EngineClient, cores: Cores, caplog: pytest.LogCaptureFixture) -> None:
+    """After HELLO a core may take the place of one that is there: what ran there fails, what comes next is its own.
+
+    Two that should have had ranks of their own look the same, so the log says what to do then.
+    """
     lost, kept = client.add([a_request("a", 0)]), client.add([a_request("b", 1)])
     client.engines.expect_successor(0)
     async with FakeCore(rank=0) as successor:
@@ -193,6 +196,8 @@ async def test_a_successor_takes_over(client: EngineClient, cores: Cores) -> Non
         async with asyncio.timeout(10):
             with pytest.raises(Unavailable, match="another took its place"):
                 await lost.next()
+        assert "another core says that it is rank 0" in caplog.text
+        assert "--data-parallel-rank" in caplog.text
         stream = client.add([a_request("c", 0)])
         assert (await successor.receive_add()).request_id == "c"
         successor.emit_token("c", 7)
