@@ -21,6 +21,8 @@ class Detokenizer:
     leaves no trace in it.
     """
 
+    __slots__ = ("_prompt_tail", "_token_bytes", "pending")
+
     def __init__(self, token_bytes: Mapping[int, bytes], prompt_token_ids: Sequence[int] = ()) -> None:
         self._token_bytes = token_bytes
         self._prompt_tail = _incomplete_tail(token_bytes, prompt_token_ids)

@@ -35,6 +35,16 @@ class Generation:
     id again while the core still winds up its namesake.
     """
 
+    __slots__ = (
+        "_children",
+        "_num_failed",
+        "_num_unfinished",
+        "_started",
+        "_wants_logprobs",
+        "_wants_token_ids",
+        "request",
+    )
+
     def __init__(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
         self.request = request
         name, n = f"{request.request_id}-{secrets.token_hex(4)}", request.sampling_params.n

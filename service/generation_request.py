@@ -14,7 +14,7 @@ UNSEEDED = -1
 """As a seed, vLLM and the core take it for none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StopRules:
     """What ends a sequence beside the end-of-sequence token, as the client asked for it."""
 
@@ -24,7 +24,7 @@ class StopRules:
     """Leave what ended the sequence in its text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OutputChoices:
     """What the client wants back."""
 
@@ -34,7 +34,7 @@ class OutputChoices:
     echo_prompt_token_ids: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """``sampling_params`` is what the core gets, ``n`` included; ``stop`` and ``output`` stay in the gateway.
 

@@ -79,7 +79,8 @@ class Generator:
 
     @contextmanager
     def _run(self, work: Work[EventT], on_arrival: Callable[[bool], None]) -> Iterator[Run[EventT]]:
-        with self._in_table(work):
+        self._take_on(work)
+        try:
             stream = self._engine.add(work.core_requests(), on_arrival, may_differ=work.request.may_differ)
             run = Run(work, stream, self._engine, self._finish_one)
             try:
@@ -89,6 +90,8 @@ class Generator:
                 raise
             finally:
                 self._engine.close_stream(stream, run.end)
+        finally:
+            self._let_go(work)
 
     def check_room(self, num_sequences: int) -> None:
         """Raises QueueFull unless so many more may be live."""
@@ -118,9 +121,8 @@ class Generator:
         """End every running request as aborted and return how many there were."""
         return self.abort(list(self._running))
 
-    @contextmanager
-    def _in_table(self, work: Work[Any]) -> Iterator[None]:
-        """``work`` is counted, and can be aborted. Raises as ``start`` if it cannot be taken on."""
+    def _take_on(self, work: Work[Any]) -> None:
+        """Until ``_let_go``, ``work`` is counted, and can be aborted. Raises as ``start`` if it cannot be taken on."""
         request = work.request
         if request.request_id in self._running:
             raise AlreadyExists(f"request_id {shown(request.request_id)} is the id of a live request")
@@ -128,13 +130,12 @@ class Generator:
         self._running[request.request_id] = work
         self._num_unfinished += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            del self._running[request.request_id]
-            self.admission.release(request)
-            if not work.finished:
-                self._finish_one()
+
+    def _let_go(self, work: Work[Any]) -> None:
+        del self._running[work.request.request_id]
+        self.admission.release(work.request)
+        if not work.finished:
+            self._finish_one()
 
     def _finish_one(self) -> None:
         self._num_unfinished -= 1

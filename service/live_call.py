@@ -39,6 +39,8 @@ class LiveCall:
     ``may_differ``: its client takes other tokens than it would have had rather than none.
     """
 
+    __slots__ = ("_origin", "may_differ", "num_strikes", "num_submissions", "requests", "stream")
+
     def __init__(
         self, stream: OutputStream, requests: Sequence[EngineCoreRequest], *, may_differ: bool = False
     ) -> None:

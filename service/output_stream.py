@@ -38,8 +38,11 @@ class OutputStream:
         self._logprobs: dict[str, list[LogprobsLists]] = {}
         self._failure: Exception | None = None
         self._has_begun = False
-        self._wakeup = Wakeup()
-        self._on_arrival = on_arrival or self._wakeup.set
+        self._wakeup: Wakeup | None = None
+        if on_arrival is None:
+            self._wakeup = Wakeup()
+            on_arrival = self._wakeup.set
+        self._on_arrival = on_arrival
 
     def __repr__(self) -> str:
         return (
@@ -78,6 +81,7 @@ class OutputStream:
 
     async def next(self) -> list[EngineCoreOutput]:
         """As ``take``; waits for at least one output. For a caller that gave no ``on_arrival``."""
+        assert self._wakeup is not None, "nobody else is told"
         while not (outputs := self.take()):
             await self._wakeup.wait()
         return outputs

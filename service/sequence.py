@@ -41,6 +41,18 @@ class Sequence:
     Tokens are taken one by one, so that text and stop do not depend on how many come in one output.
     """
 
+    __slots__ = (
+        "_detokenizer",
+        "_has_end_tokens",
+        "_has_stop_strings",
+        "_min_tokens",
+        "_num_output_tokens",
+        "_stop",
+        "_stop_strings",
+        "_wants_text",
+        "index",
+    )
+
     def __init__(self, index: int, request: GenerationRequest, tokenizer: Tokenizer) -> None:
         self.index = index
         self._num_output_tokens = 0
@@ -52,7 +64,9 @@ class Sequence:
         token_bytes = tokenizer.spoken_bytes if request.output.skip_special_tokens else tokenizer.token_bytes
         self._detokenizer = Detokenizer(token_bytes, request.prompt_token_ids)
         self._has_stop_strings = bool(request.stop.strings)
-        self._stop_strings = StopStrings(request.stop.strings, request.stop.include_in_output)
+        self._stop_strings = _NO_STOP_STRINGS
+        if self._has_stop_strings:
+            self._stop_strings = StopStrings(request.stop.strings, request.stop.include_in_output)
 
     def feed(self, output: EngineCoreOutput) -> SequenceDelta:
         """Raises UnknownTokenError for a token id outside the vocabulary: this sequence is lost, and no other."""
@@ -121,6 +135,10 @@ class Sequence:
         stop_token_id = output.stop_reason if output.stop_reason in self._stop.token_ids else None
         assert not isinstance(stop_token_id, str)
         return SequenceFinish(output.finish_reason, stop_token_id, None, self._num_output_tokens)
+
+
+_NO_STOP_STRINGS = StopStrings(())
+"""It lets everything through, and keeps nothing of it: one does for all."""
 
 
 def _first_rows(logprobs: LogprobsLists | None, num_rows: int) -> LogprobsLists | None:

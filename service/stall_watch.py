@@ -8,8 +8,7 @@ One timer looks at every stream, a few times in each time-out: a stream pays for
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from service.errors import Aborted
@@ -20,15 +19,26 @@ _TICKS_PER_TIMEOUT = 8
 
 
 class Writing:
-    """One stream. ``since``: the tick at which the write that runs began; None between writes."""
+    """One stream, watched in its ``with`` block. ``since``: the tick at which the write that runs began; None between
+    writes.
+    """
 
-    __slots__ = ("_closing", "_peer", "_responses", "since")
+    __slots__ = ("_closing", "_peer", "_responses", "_watched", "since")
 
-    def __init__(self, responses: AsyncGenerator[Any, Any], peer: str) -> None:
+    def __init__(self, watched: "set[Writing]", responses: AsyncGenerator[Any, Any], peer: Callable[[], str]) -> None:
+        """It puts itself among ``watched``. ``peer`` tells who is to read."""
         self.since: int | None = None
+        self._watched = watched
         self._responses = responses
         self._peer = peer
         self._closing: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> "Writing":
+        self._watched.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watched.discard(self)
 
     @property
     def is_cut(self) -> bool:
@@ -36,7 +46,7 @@ class Writing:
 
     def cut(self) -> None:
         """Nothing more is wanted of the method: its generator waits for the write to end, and can be closed."""
-        logger.warning("a stream is cut: its client, %s, does not read", self._peer)
+        logger.warning("a stream is cut: its client, %s, does not read", self._peer())
         self._closing = asyncio.create_task(self._close())
 
     async def end_if_cut(self) -> None:
@@ -70,19 +80,13 @@ class StallWatch:
     def __repr__(self) -> str:
         return f"StallWatch({len(self._open)} streams, {self.num_cut} cut)"
 
-    @contextmanager
-    def follow(self, responses: AsyncGenerator[Any, Any], peer: str) -> Iterator[Writing]:
-        """Watch a stream for the block. It sets ``since`` to ``tick`` before a write, and to None after it."""
-        writing = Writing(responses, peer)
-        self._open.add(writing)
+    def follow(self, responses: AsyncGenerator[Any, Any], peer: Callable[[], str]) -> Writing:
+        """To watch a stream for a ``with`` block. It sets ``since`` to ``tick`` before a write, to None after it."""
         self._keep_ticking()
-        try:
-            yield writing
-        finally:
-            self._open.discard(writing)
+        return Writing(self._open, responses, peer)
 
     def _keep_ticking(self) -> None:
-        if not self._is_ticking and self._open:
+        if not self._is_ticking:
             self._is_ticking = True
             asyncio.get_running_loop().call_later(self._interval_s, self._on_tick)
 
@@ -93,4 +97,5 @@ class StallWatch:
             if writing.since is not None and self.tick - writing.since > _TICKS_PER_TIMEOUT and not writing.is_cut:
                 self.num_cut += 1
                 writing.cut()
-        self._keep_ticking()
+        if self._open:
+            self._keep_ticking()

@@ -17,6 +17,8 @@ class StopStrings:
     ``include_match``: the text that is let through ends with the stop string instead of before it.
     """
 
+    __slots__ = ("_automata", "_first_chars", "_held", "_include_match", "_num_matched", "matched")
+
     def __init__(self, stops: Sequence[str], include_match: bool = False) -> None:
         self._automata = [_Automaton(stop) for stop in sorted(stops, key=len, reverse=True)]
         self._first_chars = frozenset(stop[0] for stop in stops)

@@ -15,6 +15,7 @@ from core.wire.sampling_params import SamplingParams
 
 _MAX_NAME_BYTES = 256
 _TRACE_HEADERS = "traceparent", "tracestate"
+_NO_HEADERS: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ class Call:
         """What the core is to know of the trace: those of our span, or else the caller's. None: there is no trace."""
         if self._trace_headers is None:
             found = {key: str(value) for key, value in self.metadata if key in _TRACE_HEADERS}
-            self._trace_headers = found if "traceparent" in found else {}
+            self._trace_headers = found if "traceparent" in found else _NO_HEADERS
+            self.metadata = ()  # Nobody else asks for it by now.
         return self._trace_headers or None
 
     def part(self) -> "Call":

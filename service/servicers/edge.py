@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -211,14 +210,16 @@ async def _many_responses(stall_watch: StallWatch, method: Any, request: Any, co
         return
     # Tokens come in messages of a few bytes: compressing them costs much and gains nothing, whoever's default it is.
     context.set_compression(grpc.Compression.NoCompression)
-    with stall_watch.follow(responses, context.peer()) as writing:
-        async with aclosing(writing):
+    with stall_watch.follow(responses, context.peer) as writing:
+        try:
             async for response in responses:
                 writing.since = stall_watch.tick
                 await context.write(response)
                 writing.since = None
                 if writing.is_cut:
                     await writing.end_if_cut()
+        finally:
+            await writing.aclose()
 
 
 def as_failure(error: Exception, request_id: str | None = None) -> ServiceError:

@@ -10,6 +10,8 @@ NUM_OUTPUT_TOKENS = "sluicegate-num-output-tokens"
 class UsageTrailers:
     """Those of one request: the prompt once, the outputs of all sequences."""
 
+    __slots__ = ("_num_cached_tokens", "_num_output_tokens", "_num_prompt_tokens")
+
     def __init__(self) -> None:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0

@@ -23,7 +23,7 @@ async def test_write_that_does_not_end(caplog: pytest.LogCaptureFixture) -> None
 
     watch, generator = StallWatch(0.02), responses()
     await anext(generator)
-    with watch.follow(generator, "ipv4:1.2.3.4:5") as writing:
+    with watch.follow(generator, lambda: "ipv4:1.2.3.4:5") as writing:
         writing.since = watch.tick
         async with asyncio.timeout(30):
             await closed.wait()
@@ -41,7 +41,7 @@ async def test_between_writes_nothing_is_cut() -> None:
         yield b""
 
     watch = StallWatch(0.02)
-    with watch.follow(responses(), "") as writing:
+    with watch.follow(responses(), str) as writing:
         async with asyncio.timeout(30):
             while watch.tick < 30:
                 await asyncio.to_thread(int)
@@ -61,7 +61,7 @@ async def test_call_that_ends_while_it_is_cut() -> None:
 
     watch, generator = StallWatch(60.0), responses()
     await anext(generator)
-    with watch.follow(generator, "") as writing:
+    with watch.follow(generator, str) as writing:
         writing.cut()
         ending = asyncio.ensure_future(writing.aclose())
         await asyncio.sleep(0)
