@@ -34,6 +34,7 @@ from service.config import (
 )
 from service.logs import configure_logging
 from service.models import ModelFiles
+from service.open_files import allow_open_files
 
 CONTEXT_SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -114,6 +115,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_settings(**values: Any) -> None:
         logs: Logs = LOGS.take(values)
         configure_logging(logs.log_level, logs.log_format, logs.access_log)
+        allow_open_files()
         with usage_errors():
             groups = LISTENING, SECURITY, CONNECTIONS, WORKERS, LIMITS, CORES, TRACING
             pieces: dict[str, Any] = {group.name: group.take(values) for group in groups}
