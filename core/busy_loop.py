@@ -191,7 +191,8 @@ class BusyLoop:
 
     def _lose_front_end(self, lost: LostFrontEnd) -> None:
         """End its requests. Their last outputs are for it to find, should it come back."""
-        logger.warning("front end %d is gone", lost.client_index)
+        level = logging.INFO if self._shutdown.requested else logging.WARNING  # Who is to end too may be quicker.
+        logger.log(level, "front end %d is gone", lost.client_index)
         self._abort_all(lost.client_index)
         self._is_deserted |= lost.is_last
 

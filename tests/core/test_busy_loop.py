@@ -1,5 +1,6 @@
 """What the busy loop does between and around steps, without threads: the queues are filled beforehand."""
 
+import logging
 import queue
 import time
 from collections.abc import Callable
@@ -119,6 +120,17 @@ def test_a_lost_front_end_loses_its_requests() -> None:
     loop.run_to_the_end()
     ends = [(client, output.request_id, output.finish_reason) for client, output in loop.outputs() if output.finished]
     assert ends == [(1, "b", FinishReason.ABORT), (0, "a", FinishReason.LENGTH)]
+
+
+def test_a_front_end_that_ends_with_the_core(caplog: pytest.LogCaptureFixture) -> None:
+    """Who signals all processes has nothing to be warned of."""
+    loop = Loop()
+    loop.shutdown.request()
+    loop.add("a", max_tokens=2)
+    loop.input_queue.put((RequestType.FRONT_END_LOST, LostFrontEnd(1, is_last=False)))
+    with caplog.at_level(logging.WARNING):
+        loop.loop.run()
+    assert caplog.messages == []
 
 
 def test_the_last_front_end_is_lost() -> None:
