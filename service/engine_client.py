@@ -247,7 +247,7 @@ class EngineClient:
         self.resumption.place()
 
     def _note_resumed(self, call: LiveCall) -> None:
-        self.requests.note([live.request.request_id for live in call.unfinished], "resumed")
+        self.requests.note_resumed([live.request.request_id for live in call.unfinished])
 
     def _keeps(self, live: LiveRequest, output: EngineCoreOutput) -> bool:
         """Make an output of a later core one of the first. True: it is not for its stream, not yet or never."""

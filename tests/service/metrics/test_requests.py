@@ -83,6 +83,23 @@ def test_life_of_a_request(metrics: RequestMetrics, clock: Clock) -> None:
     assert counted(totals) == {"LENGTH": 1}
 
 
+@pytest.mark.parametrize("ahead_s", [0, -50_000, 50_000])
+def test_a_core_with_another_clock_goes_on(metrics: RequestMetrics, clock: Clock, ahead_s: float) -> None:
+    """Of another machine maybe: times are as if the first core had gone on, the pause included."""
+    metrics.add([a_request("a")])
+    record(metrics, 50.5, first_output("a", queued_at=50, scheduled_at=50.25))
+    record(metrics, 51, EngineCoreOutput("a", [6]))
+    metrics.note_resumed(["a", "unknown"])
+    clock.now += 3
+    record(metrics, ahead_s + 53.5, EngineCoreOutput("a", [7]))
+    record(metrics, ahead_s + 53.75, EngineCoreOutput("a", [8]))
+    record(metrics, ahead_s + 54, EngineCoreOutput("a", [9], finish_reason=FinishReason.LENGTH))
+    totals = metrics.totals[0]
+    assert seen(totals.inter_token_latency_s) == (4, 3.5)
+    assert seen(totals.decode_s) == (1, 3.5)
+    assert seen(totals.inference_s) == (1, 3.75)
+
+
 def test_tokens(metrics: RequestMetrics) -> None:
     """Tokens count when they arrive: those of the prompt by where they came from, once; a step has both kinds."""
     metrics.add([a_request("a")])
@@ -190,7 +207,7 @@ def test_calls_are_told(metrics: RequestMetrics, clock: Clock) -> None:
     metrics.add([a_request("c")])
     clock.now += 2
     record(metrics, 50.0, first_output("a", 47.0, 48.0), first_output("c", 47.0, 48.0))
-    metrics.note(["a", "b", "c", "d"], "resumed")
+    metrics.note_resumed(["a", "b", "c", "d"])
     preempted = EngineCoreOutput("a", [6], events=[EngineCoreEvent(EventType.PREEMPTED, 51.0)])
     record(metrics, 52.0, preempted)
     record(metrics, 53.0, EngineCoreOutput("a", [7], finish_reason=FinishReason.LENGTH))
