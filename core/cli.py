@@ -171,7 +171,7 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     metavar="ENDPOINT",
     help="Publish what enters and leaves the prefix cache, at tcp://*:5557 or ipc://PATH, or to tcp://HOST:PORT.",
 )
-@option("--kv-events-topic", default=KVEventsConfig.topic, help="First frame of what is published.")
+@option("--kv-events-topic", default=KVEventsConfig.topic, show_default=False, help="First frame of what is published.")
 @option("--kv-events-replay-endpoint", metavar="ENDPOINT", help="Where subscribers may ask for what they missed.")
 def command(
     model: Path,

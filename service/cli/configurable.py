@@ -22,6 +22,8 @@ def configurable(command: _Command) -> _Command:
     for option in _options(command):
         option.envvar = option.envvar or variable_of(key_of(option))
         option.show_envvar = True
+        if option.default == "":
+            option.show_default = False
     if not any(option.name == "config" for option in _options(command)):
         command.params.insert(0, config_option())
     return command

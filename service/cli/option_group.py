@@ -35,7 +35,10 @@ class OptionGroup:
 
 
 class SectionedCommand(click.Command):
-    """Its help shows the options in sections, by title; those of no section come last, as they are."""
+    """Its help shows the options in sections, by title; those of no section come last, as they are.
+
+    Arguments, which have no help of their own, are in the usage line.
+    """
 
     sections: Mapping[str, Sequence[str]] = {}
 
@@ -47,7 +50,7 @@ class SectionedCommand(click.Command):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-        others = [record for record in records.values() if record is not None]
+        others = [record for record in records.values() if record is not None and record[1]]
         if others:
             with formatter.section("Options"):
                 formatter.write_dl(others)

@@ -39,7 +39,7 @@ def serve(
     vllm: VllmSettings | None,
     **engine_flags: Any,
 ) -> None:
-    """Serve MODEL: a folder, a .gguf file, a hub id or a name of `sluicegate pull`.
+    """Serve MODEL: a folder, a .gguf file, a hub id or a name of `sluicegate pull`. Default: smollm2-135m.
 
     Starts a gateway and its cores, which share the machine. SIGTERM or Ctrl-C drains: running requests finish, then
     the exit code is 0.

@@ -128,3 +128,11 @@ def test_every_flag_of_every_command_has_a_variable(name: str) -> None:
             assert names[0] == variable_of(key_of(option))
             assert option.show_envvar
     assert [option.name for option in command.params].count("config") == 1
+
+
+def test_what_is_empty_by_default_is_not_shown() -> None:
+    """The help has no `default: ""`, and no line without a word."""
+    for name in ("serve", "gateway"):
+        shown = CliRunner().invoke(main, [name, "--help"]).output
+        assert 'default: ""' not in shown
+        assert "\n  [MODEL]\n" not in shown

@@ -27,6 +27,7 @@ def test_help_in_sections() -> None:
         sections = {SIZE.title: SIZE.parameters}
 
     @click.command(cls=Command)
+    @click.argument("wall")
     @click.option("--color", help="Which color.")
     @SIZE.added_to
     def paint(**_: object) -> None:
