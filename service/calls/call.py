@@ -7,7 +7,7 @@ RequestMetrics ── the end of each sequence ──▶ the call ──▶ acce
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 from core.wire.messages import EngineCoreRequest, FinishReason
@@ -178,11 +178,21 @@ def time_remaining_s() -> float | None:
 @contextmanager
 def running(call: Call) -> Iterator[Call]:
     """What runs in the block, and the tasks that it starts, is on behalf of ``call``."""
-    token = _current.set(call)
+    token = begin_running(call)
     try:
         yield call
     finally:
-        _current.reset(token)
+        end_running(token)
+
+
+def begin_running(call: Call) -> "Token[Call | None]":
+    """As ``running``, until ``end_running`` of what it returns: for a block that has a context manager already."""
+    return _current.set(call)
+
+
+def end_running(token: "Token[Call | None]") -> None:
+    """What runs now is on behalf of whoever it was before."""
+    _current.reset(token)
 
 
 def _name(message: object, *fields: str) -> str:

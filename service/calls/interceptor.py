@@ -1,14 +1,12 @@
 """Begins and ends every call, around everything else that is done with it, and tells those who watch."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from service.calls.call import Call, running
+from service.calls.call import Call, begin_running, end_running
 from service.security.caller import CALLER
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -68,34 +66,47 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             call.key_name = CALLER.get()
             if (remaining_s := context.time_remaining()) is not None:
                 call.deadline = call.started_at + remaining_s
-            with running(call), self._observing(call, context, is_stream=responses):
+            with _Observation(self._observers, call, context, is_stream=responses):
                 return await answer(request, context)
 
         return handler._replace(**{kind: observed})  # type: ignore[attr-defined, no-any-return]
 
-    @contextmanager
-    def _observing(self, call: Call, context: Context, is_stream: bool) -> Iterator[None]:
-        call.hear_part_end = partial(self._end_part, call)
-        for observer in self._observers:
-            observer.begin(call, context, is_stream=is_stream)
-        code = grpc.StatusCode.UNKNOWN
-        try:
-            yield
-            code = _code_of(context)
-        except asyncio.CancelledError:
-            code = _code_of_cancelled(context)
-            raise
-        except grpc.aio.AbortError:
-            code = _code_of(context)
-            raise
-        finally:
-            for observer in self._observers:
-                observer.end(call, context, code, is_stream=is_stream)
-            call.hear_part_end = None
 
-    def _end_part(self, call: Call, part: Call) -> None:
+class _Observation:
+    """A call while it runs: what runs in the ``with`` block is on its behalf, and those who watch are told."""
+
+    __slots__ = ("_call", "_context", "_is_stream", "_observers", "_running")
+
+    def __init__(self, observers: Sequence[CallObserver], call: Call, context: Context, *, is_stream: bool) -> None:
+        self._observers = observers
+        self._call = call
+        self._context = context
+        self._is_stream = is_stream
+
+    def __enter__(self) -> None:
+        self._running = begin_running(self._call)
+        self._call.hear_part_end = self._end_part
         for observer in self._observers:
-            observer.end_part(call, part)
+            observer.begin(self._call, self._context, is_stream=self._is_stream)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        code = _code_after(error, self._context)
+        for observer in self._observers:
+            observer.end(self._call, self._context, code, is_stream=self._is_stream)
+        self._call.hear_part_end = None
+        end_running(self._running)
+
+    def _end_part(self, part: Call) -> None:
+        for observer in self._observers:
+            observer.end_part(self._call, part)
+
+
+def _code_after(error: BaseException | None, context: Context) -> grpc.StatusCode:
+    if isinstance(error, asyncio.CancelledError):
+        return _code_of_cancelled(context)
+    if error is None or isinstance(error, grpc.aio.AbortError):
+        return _code_of(context)
+    return grpc.StatusCode.UNKNOWN
 
 
 def _code_of(context: Context) -> grpc.StatusCode:
