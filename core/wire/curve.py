@@ -78,6 +78,13 @@ class CurveServer:
         socket.curve_secretkey = self.pair.secret
         socket.curve_server = True
 
+    def check_clients(self) -> None:
+        """Raises CurveError if there is no place for their keys: an empty one may be filled later."""
+        try:
+            self.clients.stat()
+        except OSError as error:
+            raise CurveError(f"cannot read the keys of cores at {self.clients}: {error.strerror}") from error
+
     def admits(self, public: bytes) -> bool:
         """Whether it is the key of a client, or its own: the gateway is the coordinator's client."""
         return public == self.pair.public or public in _public_keys_at(self.clients)
@@ -197,6 +204,8 @@ def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 def _read(path: Path) -> tuple[bytes, bytes | None]:
     try:
+        if path.exists() and not path.is_file():
+            raise CurveError(f"{path} is no file")  # Who opens a pipe may wait for ever.
         public, secret = load_certificate(path)
     except (OSError, ValueError) as error:
         raise CurveError(f"{path} holds no CURVE key: {error}") from error

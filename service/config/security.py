@@ -27,7 +27,9 @@ class CurveFiles:
 
     def server(self) -> CurveServer:
         """Raises CurveError."""
-        return CurveServer(read_pair(self.key), self.core_keys)
+        server = CurveServer(read_pair(self.key), self.core_keys)
+        server.check_clients()
+        return server
 
     @property
     def flags(self) -> tuple[str, ...]:

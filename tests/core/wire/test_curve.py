@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 import stat
 from collections.abc import AsyncIterator
@@ -127,6 +128,9 @@ def test_files_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(CurveError, match=r"empty holds no CURVE key"):
         read_pair(tmp_path / "empty")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CurveError, match=r"pipe is no file"):
+        read_pair(tmp_path / "pipe")
     text = secret.read_text()
     secret.write_text(text.replace('secret-key = "', 'secret-key = "12345'))
     with pytest.raises(CurveError, match=r"a.key_secret holds a CURVE key that is none") as raised:
@@ -138,6 +142,7 @@ def test_keys_of_clients(server_keys: CurveServer, tmp_path: Path, caplog: pytes
     """A folder of keys or one file, as they are now; one that is broken is logged, and the others count."""
     core = read_public(tmp_path / "cores/core.key")
     (tmp_path / "cores/broken.key").touch()
+    os.mkfifo(tmp_path / "cores/pipe.key")
     assert server_keys.admits(core)
     assert server_keys.admits(server_keys.pair.public)
     assert "broken.key holds no CURVE key" in caplog.text
@@ -152,4 +157,6 @@ def test_keys_that_cannot_be_looked_at(
     """Nobody is let in by them, and that is all: the next who connects is asked again."""
     nowhere = tmp_path / ("x" * 300)
     assert not CurveServer(server_keys.pair, nowhere).admits(read_public(tmp_path / "cores/core.key"))
+    with pytest.raises(CurveError, match=r"cannot read the keys of cores at .*: File name too long"):
+        CurveServer(server_keys.pair, nowhere).check_clients()
     assert f"no CURVE keys at {nowhere}: File name too long" in caplog.text
