@@ -30,9 +30,9 @@ class FolderError(Exception):
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """In TMPDIR, or in /tmp if the paths of sockets would be too long there. Raises FolderError."""
-    place = _short_place()
-    _sweep(place)
     try:
+        place = _short_place()
+        _sweep(place)
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True)
     except OSError as error:
         raise FolderError(f"no folder can be made for the sockets: {error}") from error

@@ -1,6 +1,8 @@
 """The folder of the sockets."""
 
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,3 +80,19 @@ def test_what_is_not_ours_stays(place: Path) -> None:
     with private_folder():
         pass
     assert sorted(place.rglob("*")) == before
+
+
+def test_nowhere_to_put_it() -> None:
+    """No folder for temporary files can be written, as on a disk that is full: one line says so."""
+    code = """
+import resource
+from service.private_folder import FolderError, private_folder
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    with private_folder():
+        pass
+except FolderError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("no folder can be made for the sockets: [Errno 2] No usable temporary directory")
