@@ -1,0 +1,29 @@
+"""What is served where."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.servicers.health import Health
+from service.services import INFERENCE, add_health_service
+
+
+class Registry:
+    """A server that notes what is added to it."""
+
+    def __init__(self) -> None:
+        self.generic: list[Any] = []
+        self.registered: list[object] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        self.generic += handlers
+
+    def add_registered_method_handlers(self, service_name: str, handlers: object) -> None:
+        self.registered.append((service_name, handlers))
+
+
+def test_methods_are_found_by_name_and_grpc_waits_for_none_of_them_by_itself() -> None:
+    registry: Any = Registry()
+    add_health_service(registry, Health([INFERENCE]))
+    names = [handler.service_name() for handler in registry.generic]
+    assert "grpc.health.v1.Health" in names
+    assert not registry.registered
