@@ -1,6 +1,6 @@
 """What is served where: inference to everyone, control to the operators; health and reflection on both."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -37,13 +37,21 @@ ROUTER_PROBES = frozenset(
 """What a router calls at every server to find out which contract it speaks. That these are not here is no error."""
 _HEALTH = "grpc.health.v1.Health"
 _CHANNELZ = "grpc.channelz.v1.Channelz"
+_URGENT = frozenset(
+    (
+        *((_HEALTH, name) for name in ("Check", "List", "Watch")),
+        *((VLLM_ENGINE, name) for name in ("HealthCheck", "Abort")),
+        *((KSERVE, name) for name in ("ServerLive", "ServerReady", "ModelReady")),
+    )
+)
+"""Service and method of what is answered at once, whatever else comes: a late answer is taken for a dead server."""
 
 
 class _ByName:
     """``server`` for generated code to add services to: their methods are looked up by the name of each call.
 
     Registered beforehand as well, gRPC would wait for the next call of every one of them, and turn to all those waits
-    again with each call that comes.
+    again with each call that comes. So only those are that must not stand in line behind a thousand other calls.
     """
 
     def __init__(self, server: grpc.aio.Server) -> None:
@@ -52,8 +60,11 @@ class _ByName:
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         self._server.add_generic_rpc_handlers(handlers)
 
-    def add_registered_method_handlers(self, service_name: str, handlers: object) -> None:
-        """Nothing: they are generic handlers, too."""
+    def add_registered_method_handlers(self, service_name: str, handlers: Mapping[str, Any]) -> None:
+        """Of ``handlers`` the urgent ones. The others are found as generic handlers, as all are."""
+        urgent = {name: handler for name, handler in handlers.items() if (service_name, name) in _URGENT}
+        if urgent:
+            self._server.add_registered_method_handlers(service_name, urgent)
 
 
 def add_public_services(
