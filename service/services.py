@@ -55,7 +55,7 @@ class _ByName:
     """
 
     def __init__(self, server: grpc.aio.Server) -> None:
-        self._server = server
+        self._server: Any = server  # Its stubs do not know registered methods.
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         self._server.add_generic_rpc_handlers(handlers)
