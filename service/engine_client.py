@@ -140,6 +140,7 @@ class EngineClient:
         for request_id in stream.request_ids:
             del self._requests[request_id]
         stream.unfinished.clear()
+        call.forget()
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         """Call ``method`` on every core, and answer as ``agreed`` when all have.

@@ -39,13 +39,15 @@ class LiveCall:
     ``may_differ``: its client takes other tokens than it would have had rather than none.
     """
 
-    __slots__ = ("_origin", "may_differ", "num_strikes", "num_submissions", "requests", "stream")
+    __slots__ = ("_origin", "may_differ", "name", "num_strikes", "num_submissions", "requests", "stream")
 
     def __init__(
         self, stream: OutputStream, requests: Sequence[EngineCoreRequest], *, may_differ: bool = False
     ) -> None:
         self.stream = stream
         self.requests = [LiveRequest(self, request) for request in requests]
+        self.name = requests[0].external_req_id or requests[0].request_id
+        """For log lines: the client's own, if it is known."""
         self.may_differ = may_differ
         self.num_submissions = 0
         self.num_strikes = 0
@@ -55,12 +57,6 @@ class LiveCall:
     def __repr__(self) -> str:
         unfinished = len(self.stream.unfinished)
         return f"LiveCall({self.name!r}, {unfinished} unfinished, {self.num_submissions} submissions)"
-
-    @property
-    def name(self) -> str:
-        """For log lines: the client's own, if it is known."""
-        first = self.requests[0].request
-        return first.external_req_id or first.request_id
 
     @property
     def unfinished(self) -> list[LiveRequest]:
@@ -75,6 +71,10 @@ class LiveCall:
     def num_tokens(self) -> int:
         """Of its longest unfinished request: prompt and output."""
         return max((live.request.num_prompt_tokens + len(live.token_ids) for live in self.unfinished), default=0)
+
+    def forget(self) -> None:
+        """It has ended. Its requests, which know it, would be kept until circles are looked for: hardly ever."""
+        self.requests.clear()
 
     def submissions(self, core: EngineReadyResponse) -> Iterator[tuple[LiveRequest, EngineCoreRequest]]:
         """What ``core`` is to be sent, each with its new name. Raises NotResumableError before the first."""

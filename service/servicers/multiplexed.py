@@ -188,6 +188,7 @@ class MultiplexedSession:
     def _drop(self, live: "_LiveRequest") -> None:
         del self._live[live.request_id]
         live.exits.close()
+        del live.run  # Its stream knows ``live``: in a circle the request would be kept until one is looked for.
 
     def _drop_all(self) -> None:
         for reading in self._reading.values():

@@ -1,6 +1,7 @@
 """Many requests on one stream, over a real channel, with a scripted core behind it: tokens are bytes."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -13,6 +14,7 @@ from core.wire.messages import EngineCoreOutput, FinishReason, RequestType
 from core.wire.sampling_params import SamplingParams
 from service.events import Event
 from service.generation_request import GenerationRequest, OutputChoices
+from service.live_call import LiveCall
 from service.run import Run
 from service.server import GatewayServer
 from service.servicers.intake import Intake
@@ -422,6 +424,22 @@ async def test_large_responses_are_divided(gateway: GatewayServer, core: FakeCor
     core.emit(*(EngineCoreOutput(request_id, [65], finish_reason=FinishReason.LENGTH) for request_id in ids))
     got = [await first] + [pb.MultiplexedResponse.FromString(response) async for response in responses]
     assert [ends(response) for response in got] == [{name: pb.FINISH_REASON_LENGTH} for name in ("a", "b", "c")]
+
+
+async def test_what_has_ended_is_not_kept(session: Session, core: FakeCore, gateway: GatewayServer) -> None:
+    """Not in a circle either: large lists are few objects, for which circles are hardly ever looked for."""
+    gc.disable()
+    try:
+        await session.generate("kept by nobody")
+        core.emit_token((await core.receive_add()).request_id, 65, FinishReason.LENGTH)
+        await session.rest()
+        await until_idle(gateway)
+        requests = [each for each in gc.get_objects() if isinstance(each, GenerationRequest)]
+        assert "kept by nobody" not in [request.request_id for request in requests]
+        calls = [each for each in gc.get_objects() if isinstance(each, LiveCall)]
+        assert "kept by nobody" not in [call.name for call in calls if call.requests]
+    finally:
+        gc.enable()
 
 
 async def test_errors_that_nobody_reads_are_bounded(gateway: GatewayServer) -> None:
