@@ -72,9 +72,11 @@ class OutputThread:
             with contextlib.suppress(zmq.ZMQError):
                 self._send_dead()
         finally:
-            for socket in (*self._sockets, self._coordinator):
-                if socket is not None:
-                    socket.close(self._linger_ms)
+            for client_index, socket in enumerate(self._sockets):
+                # Nobody takes what is left for one that is gone.
+                socket.close(0 if self._front_ends.is_gone(client_index) else self._linger_ms)
+            if self._coordinator is not None:
+                self._coordinator.close(self._linger_ms)
 
     def _send_until_stopped(self) -> None:
         while (item := self._queue.get()) is not None:
