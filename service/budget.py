@@ -54,6 +54,8 @@ class Budget:
         self._clock, self._chance = clock, chance
         self._busy_since = clock()
         self._given_back = RecentSum(_DRAIN_WINDOW_S, clock)
+        self._busy_ms = RecentSum(_DRAIN_WINDOW_S, clock)
+        """Of the times that are over, each counted when it ended."""
         self._refused = RecentSum(_CROWD_WINDOW_S, clock)
 
     def __repr__(self) -> str:
@@ -72,16 +74,18 @@ class Budget:
         """Hold so much more. Not checked: ask ``has_room`` first."""
         if not self.held:
             self._busy_since = self._clock()
-            self._given_back.clear()
         self.held += amount
         self._elsewhere.tell(self.held)
 
     def give_back(self, amount: int) -> None:
         """Hold so much less."""
+        if not amount:
+            return
         self.held -= amount
         self._elsewhere.tell(self.held)
-        if amount:
-            self._given_back.add(amount)
+        self._given_back.add(amount)
+        if not self.held:
+            self._busy_ms.add(round(1000 * self._busy_now_s()))
 
     @property
     def num_given_back(self) -> int:
@@ -94,9 +98,13 @@ class Budget:
 
         What is held elsewhere is taken to drain as what is held here.
         """
-        busy_s = self._clock() - self._busy_since
+        busy_s = self._busy_ms.total() / 1000 + (self._busy_now_s() if self.held else 0.0)
         rate = self._given_back.total() / min(max(busy_s, 1.0), _DRAIN_WINDOW_S)
         return rate * self.held_by_all / self.held if self.held else rate
+
+    def _busy_now_s(self) -> float:
+        """Since it last held nothing."""
+        return self._clock() - self._busy_since
 
     def refuse(self, amount: int) -> float:
         """``amount`` is turned away: in how many seconds it should come again.
@@ -141,10 +149,6 @@ class RecentSum:
         """What was added of late."""
         self._forget_old()
         return sum(amount for _, amount in self._seconds)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._seconds.clear()
 
     def _forget_old(self) -> None:
         oldest = int(self._clock()) - self._window_s

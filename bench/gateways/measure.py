@@ -102,6 +102,8 @@ async def _measure(api: Api, load: Load, gateway: Running, steps: Path) -> Figur
     health.cancel()
     arrivals = _arrivals(api, calls)
     middle = await window if window.done() and load.tokens_per_second else whole
+    if not middle.count(arrivals):
+        raise ContenderError("no token came in the middle of the run: give it more --tokens")
     late = _late_s(arrivals, np.fromfile(steps), middle) if load.tokens_per_second else np.zeros(1)
     p50_ms, p99_ms = (np.percentile(late, (50, 99)) * 1e3).tolist()
     num_tokens, num_all = middle.count(arrivals), whole.count(arrivals)

@@ -108,5 +108,15 @@ def test_recent_sum() -> None:
     assert recent.total() == 4 + 8
     clock.now += 1
     assert recent.total() == 8
-    recent.clear()
-    assert recent.total() == 0
+
+
+def test_a_moment_of_emptiness_forgets_nothing() -> None:
+    """What was given back before it still tells how fast things end."""
+    clock = Clock()
+    budget = Budget(8, clock, chance=lambda: 0.0)
+    budget.take(8)
+    clock.now += 4
+    budget.give_back(8)
+    clock.now += 1
+    budget.take(8)
+    assert budget.drain_per_s == 2.0
