@@ -122,6 +122,8 @@ class EngineCoreProc:
                 engine = self._engine_for(init.parallel_config)
                 group = session.enter_context(joined_group(engine, init, config.rank))
                 io = session.enter_context(self._io_threads(engine, init.addresses, group))
+                # Before READY: a front end that has it may tell this process to end, which is then a shutdown.
+                self._shutdown.start_running()
                 handshake.say_ready(init.parallel_config)
             self._serve(self._make_loop(engine, init.addresses, group), io)
 
@@ -168,7 +170,6 @@ class EngineCoreProc:
 
     def _serve(self, loop: BusyLoop, io: IOThreads) -> None:
         try:
-            self._shutdown.start_running()
             logger.info("ready")
             loop.run()
             io.stop_input()

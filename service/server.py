@@ -71,25 +71,31 @@ def run(config: GatewayConfig) -> int:
 
 async def serve(config: GatewayConfig) -> int:
     """As ``run``, on the running event loop."""
-    signals = ShutdownSignals()
     server = GatewayServer(config)
     try:
-        if not await done_before(signals.first, server.start()):
-            logger.warning("stopped while loading")
-            return 1
-        spare_collector()
-        await done_before(signals.first, server.until_core_lost())
-        if not signals.first.is_set():
-            await done_before(signals.first, server.finish_without_core())
-            return 1
-        if not await done_before(signals.second, server.drain()):
-            await server.abort_all()
-        return int(server.core_has_failed)
+        has_drained = await _serve(server, ShutdownSignals())
     except START_ERRORS as error:
         logger.error("%s", error)
-        return 1
+        has_drained = False
     finally:
         await server.stop()
+    # Only now: how a core ended whose connection was closed is known when its process is reaped.
+    return int(not has_drained or server.core_has_failed)
+
+
+async def _serve(server: "GatewayServer", signals: ShutdownSignals) -> bool:
+    """Until a signal or the loss of the core. Whether it was a signal, to a server that was ready."""
+    if not await done_before(signals.first, server.start()):
+        logger.warning("stopped while loading")
+        return False
+    spare_collector()
+    await done_before(signals.first, server.until_core_lost())
+    if not signals.first.is_set():
+        await done_before(signals.first, server.finish_without_core())
+        return False
+    if not await done_before(signals.second, server.drain()):
+        await server.abort_all()
+    return True
 
 
 class GatewayServer:

@@ -135,7 +135,7 @@ async def test_sigterm_to_an_idle_gateway_and_its_core(
         core = gateway.core()
         for process in (core, gateway) if core_first else (gateway, core):
             process.send_signal(signal.SIGTERM)
-        assert await gateway.exit_code() == 0
+        assert await gateway.exit_code() == 0, gateway.log
         assert_gone(core)
 
 
