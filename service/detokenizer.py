@@ -8,7 +8,7 @@ for each token, and fails or repeats itself where the bytes are no UTF-8.
 from codecs import utf_8_decode
 from collections.abc import Mapping, Sequence
 
-from service.token_bytes import UnknownTokenError
+from service.text.token_bytes import UnknownTokenError
 
 _MAX_INCOMPLETE_BYTES = 3
 _REPLACEMENT = "\ufffd"

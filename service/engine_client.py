@@ -22,19 +22,19 @@ from core.wire.messages import (
     RequestType,
     UtilityCall,
 )
-from service.core_aborts import CoreAborts
-from service.engine import Engine, why_unavailable
-from service.engines import QUESTION, Engines
+from service.admission.live_call import LiveCall, LiveRequest
+from service.cores.core_aborts import CoreAborts
+from service.cores.engine import Engine, why_unavailable
+from service.cores.engines import QUESTION, Engines
+from service.cores.placement import Placement
+from service.cores.resumption import Resumption
+from service.cores.standing_orders import Order, StandingOrders
+from service.cores.utility_calls import UtilityCalls, UtilityError, agreed
+from service.cores.wave_client import WaveClient
 from service.errors import Unavailable, Unimplemented
-from service.live_call import LiveCall, LiveRequest
 from service.metrics.requests import RequestMetrics
 from service.output_stream import OutputStream
-from service.placement import Placement
-from service.resumption import Resumption
-from service.standing_orders import Order, StandingOrders
 from service.to_the_end import ToTheEnd
-from service.utility_calls import UtilityCalls, UtilityError, agreed
-from service.wave_client import WaveClient
 
 logger = logging.getLogger(__name__)
 

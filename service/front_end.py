@@ -13,18 +13,20 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from core.wire.messages import EngineReadyResponse
-from service.adapters import Adapters
-from service.admission import Admission, AdmissionLimits
-from service.budget import Elsewhere, nowhere
+from service.admission.admission import Admission, AdmissionLimits
+from service.admission.budget import Elsewhere, nowhere
+from service.admission.held_message import MAX_HELD_BYTES
+from service.admission.read_slots import NUM_SLOTS, ReadSlots
 from service.calls.access_log import AccessLog
 from service.calls.interceptor import CallInterceptor, CallObserver
 from service.config import GatewayConfig, KvEventsConfig
-from service.engine import max_cached_tokens
+from service.cores.adapters import Adapters
+from service.cores.engine import max_cached_tokens
+from service.cores.engines import Engines
+from service.cores.wave_client import WaveClient
 from service.engine_client import EngineClient
-from service.engines import Engines
 from service.gate import Backend, Gate
 from service.generator import AbortElsewhere, Generator, nobody_aborts
-from service.held_message import MAX_HELD_BYTES
 from service.kv_events.feed import KvEventFeed
 from service.listener import PortUse
 from service.listeners import PublicListeners
@@ -33,7 +35,6 @@ from service.metrics.exposition import Exposition
 from service.metrics.kv_events import kv_event_families
 from service.metrics.overload import overload_families
 from service.metrics.rpcs import RpcMetrics
-from service.read_slots import NUM_SLOTS, ReadSlots
 from service.security.guards import Guards
 from service.served_model import ModelText
 from service.servicers.edge import ErrorEdge
@@ -43,8 +44,7 @@ from service.servicers.kserve.servicer import KServeServicer
 from service.servicers.vllm_engine.model_info import ModelCard
 from service.servicers.vllm_engine.servicer import VllmEngineServicer
 from service.services import CONTROL, INFERENCE, KSERVE, ROUTER_PROBES, VLLM_ENGINE, add_public_services
-from service.text_threads import TextThreads
-from service.wave_client import WaveClient
+from service.text.text_threads import TextThreads
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")

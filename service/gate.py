@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.wire.messages import EngineReadyResponse
-from service.adapters import Adapters
+from service.cores.adapters import Adapters
 from service.engine_client import EngineClient
 from service.errors import Unavailable
 from service.generator import Generator

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from core.wire.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from core.wire.sampling_params import ALL_LOGPROBS
 from service.calls.call import current_call
+from service.cores.output_check import fault_of, prompt_fault_of
 from service.errors import Internal, shown
 from service.events import Delta, Event, Finished, Started
 from service.generation_request import GenerationRequest
-from service.output_check import fault_of, prompt_fault_of
 from service.refusal import raise_if_refused
 from service.sequence import Sequence, SequenceFinish
-from service.token_bytes import UnknownTokenError
-from service.tokenizer import Tokenizer
+from service.text.token_bytes import UnknownTokenError
+from service.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from core.wire.messages import FinishReason
-from service.admission import Admission
+from service.admission.admission import Admission
 from service.calls.call import time_remaining_s
 from service.embedding import Embedded, Embedding, EmbeddingRequest
 from service.engine_client import EngineClient
@@ -15,7 +15,7 @@ from service.events import Event
 from service.generation import Generation
 from service.generation_request import GenerationRequest
 from service.run import EventT, Run, Work
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 from service.wakeup import Wakeup
 
 AbortElsewhere = Callable[[Sequence[str]], Awaitable[int]]

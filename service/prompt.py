@@ -6,10 +6,10 @@ from google.protobuf.struct_pb2 import Value
 
 from core.wire.sampling_params import Violation
 from core.wire.tensor import Tensor
-from service.chat_template import ChatTemplateError
 from service.prompt_embeds import read_prompt_embeds
 from service.served_model import ServedModel
-from service.tokenizer import Tokenizer
+from service.text.chat_template import ChatTemplateError
+from service.text.tokenizer import Tokenizer
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 

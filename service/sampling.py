@@ -20,7 +20,7 @@ from service.errors import InvalidRequest
 from service.generation_request import UNSEEDED, StopRules
 from service.served_model import ServedModel
 from service.structured_output import read_structured_output
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 from sluicegate.v1 import sampling_params_pb2 as pb
 
 MAX_LOGIT_BIAS = 100.0

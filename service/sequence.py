@@ -5,8 +5,8 @@ import msgspec
 from core.wire.messages import EngineCoreOutput, FinishReason, LogprobsLists
 from service.detokenizer import Detokenizer
 from service.generation_request import GenerationRequest
-from service.stop_strings import StopStrings
-from service.tokenizer import Tokenizer
+from service.text.stop_strings import StopStrings
+from service.text.tokenizer import Tokenizer
 
 
 class SequenceFinish(msgspec.Struct, frozen=True, gc=False):

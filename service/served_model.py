@@ -8,7 +8,7 @@ from core.wire.sampling_params import MAX_LOGPROBS
 from service.generation_config import GenerationConfig
 from service.models import ModelFiles
 from service.models.model_folder import holds_embedding_model, read_hidden_size, read_vocab_size
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 
 _MAX_EXCESS_TEXT_BYTES = 2**20
 

@@ -19,11 +19,11 @@ from pathlib import Path
 import uvloop
 
 from core.wire.curve import CurveError
-from service.adapters import AdapterError
 from service.config import CoreConfig, GatewayConfig
-from service.core_process import CoreLoadError
-from service.engine_sockets import EngineAddressError
-from service.engines import Engines
+from service.cores.adapters import AdapterError
+from service.cores.core_process import CoreLoadError
+from service.cores.engine_sockets import EngineAddressError
+from service.cores.engines import Engines
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.garbage import spare_collector
 from service.gate import Backend, Closed

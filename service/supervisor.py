@@ -1,15 +1,15 @@
 """The life of the cores as the gateway sees it: start, load, watch, replace, stop.
 
-    gateway ── spawn ──▶ core            see ``service.child_process``
+    gateway ── spawn ──▶ core            see ``service.cores.child_process``
             ◀── HELLO, INIT, READY ──▶   core.wire.handshake
             ── a question when it is quiet ──▶   ``Engines.beat``
             ── spawn ──▶ coordinator     of cores that step in lockstep; with it all of them are lost
 
-A core that is lost is replaced: see ``service.replacement``. Not in lockstep, where nobody can take over: the ranks
-have met, and cannot go on without the one that is gone.
+A core that is lost is replaced: see ``service.cores.replacement``. Not in lockstep, where nobody can take over:
+the ranks have met, and cannot go on without the one that is gone.
 
 With an address that others know too the one child is not a core: it brings up those of this machine, which dial the
-address as those of other machines do. See ``service.vllm_engine``.
+address as those of other machines do. See ``service.cores.vllm_engine``.
 
 A core on another machine has no process here: its going is noticed on the connection. Another that says HELLO takes
 its place, even before that.
@@ -27,13 +27,13 @@ from core.wire.handshake import HandshakeError, HandshakeServer
 from core.wire.messages import EngineAddresses, EngineInit, EngineReadyResponse
 from core.wire.tensor_ipc import TensorSender, tensor_channel
 from service.config import CoreConfig
-from service.core_process import CoreLoadError, CoreProcess
-from service.engine import Engine
-from service.engines import Engines
-from service.lockstep import Lockstep
-from service.pulse import BEATS_PER_TIMEOUT
-from service.replacement import Followers, Replacement
-from service.wave_client import WaveClient
+from service.cores.core_process import CoreLoadError, CoreProcess
+from service.cores.engine import Engine
+from service.cores.engines import Engines
+from service.cores.lockstep import Lockstep
+from service.cores.pulse import BEATS_PER_TIMEOUT
+from service.cores.replacement import Followers, Replacement
+from service.cores.wave_client import WaveClient
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from service.models import ModelFiles, Progress, resolve_model
 from service.served_model import ModelText, ServedModel
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 
 MAX_MODEL_LEN = 8192
 

@@ -19,9 +19,9 @@ ZMQ_FILES = {
     "core/output_thread.py",
     "core/wire/curve.py",
     "core/wire/handshake.py",
-    "service/engine_sockets.py",
+    "service/cores/engine_sockets.py",
     "service/kv_events/event_sockets.py",
-    "service/wave_client.py",
+    "service/cores/wave_client.py",
 }
 
 

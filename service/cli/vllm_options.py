@@ -18,7 +18,7 @@ CORE_OUTLASTS_DRAIN_S = 10.0
 _TERMINATE_GRACE_S = 20.0
 """How long vLLM may take over SIGTERM."""
 _FORCE_S = 10.0
-"""What ``service.vllm_engine`` may take longer, to end it by force."""
+"""What ``service.cores.vllm_engine`` may take longer, to end it by force."""
 _ANY_PORT_HERE = "tcp://127.0.0.1:0"
 
 _OPTIONS = [
@@ -56,7 +56,7 @@ class VllmSettings:
     def core_config(self, model: Path, settings: GatewaySettings, flags: tuple[str, ...] = ()) -> CoreConfig:
         """Of cores that one child brings up; ``flags`` of ours that are vLLM's too. Raises ValueError."""
         return settings.core_config(
-            command=(sys.executable, "-P", "-m", "service.vllm_engine", *self._flags(model, settings, flags)),
+            command=(sys.executable, "-P", "-m", "service.cores.vllm_engine", *self._flags(model, settings, flags)),
             handshake_address=self.handshake_address,
             terminate_grace_s=_TERMINATE_GRACE_S + _FORCE_S,
         )

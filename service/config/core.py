@@ -6,7 +6,7 @@ from pathlib import Path
 from service.config.address import check_socket_path, checked_host
 from service.config.security import CurveFiles
 from service.config.timeouts import MAX_TIMEOUT_S
-from service.pulse import BEATS_PER_TIMEOUT
+from service.cores.pulse import BEATS_PER_TIMEOUT
 
 _MIN_PING_TIMEOUT_S = 0.1
 MAX_DATA_PARALLEL_SIZE = 1024
@@ -61,7 +61,7 @@ class CoreTerms:
 
     @property
     def num_beats_to_be_stuck(self) -> float:
-        """Of its pulse, see ``service.pulse``."""
+        """Of its pulse, see ``service.cores.pulse``."""
         stuck_timeout_s = 4 * self.ping_timeout_s if self.stuck_timeout_s is None else self.stuck_timeout_s
         return stuck_timeout_s / self.ping_timeout_s * BEATS_PER_TIMEOUT
 

@@ -5,8 +5,8 @@
     connected     ◀── PAIR ── zmq monitor   the SUB has shaken hands with a publisher
     disconnected  ◀── PAIR ── zmq monitor
 
-Read by callbacks on the file descriptors, as in ``service.engine_sockets``. What is not read for a while waits in zmq,
-in bounded queues; a publisher that finds them full drops batches, whose numbers are then missing.
+Read by callbacks on the file descriptors, as in ``service.cores.engine_sockets``. What is not read for a while waits in
+zmq, in bounded queues; a publisher that finds them full drops batches, whose numbers are then missing.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from service.engine_control import EngineState
+from service.cores.engine_control import EngineState
 from service.errors import Unavailable
 from service.gate import Gate
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from core.wire.messages import EngineReadyResponse
-from service.engine_stats import EngineStats
+from service.admission.work_estimates import WorkEstimates
+from service.cores.engine_stats import EngineStats
 from service.metrics.histogram import Histogram
 from service.metrics.request_totals import RequestTotals
-from service.work_estimates import WorkEstimates
 
 _LABELS = ["model_name", "engine"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from service.engines import Engines
-from service.resumption import Resumption
+from service.cores.engines import Engines
+from service.cores.resumption import Resumption
 
 
 def resumption_families(engines: Engines, resumption: Resumption) -> Iterator[Metric]:

@@ -16,8 +16,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc.aio import ServicerContext
 
 from core.wire.sampling_params import Violation
-from service.adapters import Adapters
-from service.engine_control import EngineControl
+from service.cores.adapters import Adapters
+from service.cores.engine_control import EngineControl
 from service.errors import InvalidRequest, shown
 from service.gate import Backend, Gate
 from service.kv_events.feed import KvEventFeed, followed

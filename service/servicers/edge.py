@@ -19,13 +19,13 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from core.wire.sampling_params import Violation
-from service.budget import Budget
+from service.admission.budget import Budget
+from service.admission.held_message import MAX_HELD_BYTES, HeldMessage
+from service.admission.large_messages import LargeMessages
+from service.admission.read_slots import ReadSlots
+from service.admission.stall_watch import StallWatch
 from service.calls.call import current_call
 from service.errors import Internal, InvalidRequest, QueueFull, ServiceError, to_rpc_status
-from service.held_message import MAX_HELD_BYTES, HeldMessage
-from service.large_messages import LargeMessages
-from service.read_slots import ReadSlots
-from service.stall_watch import StallWatch
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from service.servicers.intake import Intake
 from service.servicers.multiplexed import MultiplexedSession
 from service.servicers.responses import ResponseBuilder, is_small, off_loop_if_large
 from service.servicers.usage_trailers import UsageTrailers
-from service.text_threads import TextThreads
+from service.text.text_threads import TextThreads
 from service.translate import detokenize, tokenize, translate_embed
 from service.wakeup import Wakeup
 from sluicegate.v1 import inference_service_pb2 as pb

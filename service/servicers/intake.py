@@ -11,7 +11,7 @@ from service.gate import Backend, Gate
 from service.generation_request import GenerationRequest
 from service.run import Run
 from service.served_model import ServedModel
-from service.text_threads import TextThreads
+from service.text.text_threads import TextThreads
 from service.translate import translate
 from sluicegate.v1 import inference_service_pb2 as pb
 

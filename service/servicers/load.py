@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from service.engine import Engine
+from service.cores.engine import Engine
 from service.gate import Backend
 from service.metrics.histogram import Histogram
 from sluicegate.v1 import control_service_pb2 as pb

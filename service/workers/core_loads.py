@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from core.wire.stats import SchedulerStats
-from service.engine import Engine
+from service.cores.engine import Engine
 
 
 class CoreLoad(msgspec.Struct, frozen=True, array_like=True):

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from service.config import WorkersConfig
-from service.engines import Engines
-from service.restart_budget import WINDOW_S, RestartBudget
+from service.cores.engines import Engines
+from service.cores.restart_budget import WINDOW_S, RestartBudget
 from service.workers import methods
 from service.workers.channel import ChannelClosedError
 from service.workers.core_loads import adopt, loads_of

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Sequence
 
-from service.child_process import ChildProcess
+from service.cores.child_process import ChildProcess
 from service.workers.channel import Channel, Handlers
 
 

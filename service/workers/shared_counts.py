@@ -46,7 +46,7 @@ class SharedCounts:
 
 @dataclass(frozen=True)
 class Column:
-    """As ``service.budget.Elsewhere``."""
+    """As ``service.admission.budget.Elsewhere``."""
 
     counts: SharedCounts
     index: int

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from prometheus_client.metrics_core import Metric
 
 from core.wire.messages import EngineAddresses, LoRARequest
-from service.admission import NUM_BUDGETS
-from service.budget import Elsewhere, Nowhere
+from service.admission.admission import NUM_BUDGETS
+from service.admission.budget import Elsewhere, Nowhere
 from service.config import CoreConfig, GatewayConfig, ListenConfig, WorkersConfig
-from service.engines import Engines
+from service.cores.engines import Engines
 from service.gate import Gate
 from service.metrics.families_of_processes import left_by
 from service.metrics.processes import process_families

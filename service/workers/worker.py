@@ -8,10 +8,11 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from core.wire.messages import EngineReadyResponse, LoRARequest
-from service.admission import NUM_BUDGETS
+from service.admission.admission import NUM_BUDGETS
 from service.config import CurveFiles
+from service.cores.engines import Engines
+from service.cores.wave_client import WaveClient
 from service.engine_client import EngineClient
-from service.engines import Engines
 from service.errors import ServiceError
 from service.front_end import STOP_GRACE_S, FrontEnd
 from service.garbage import spare_collector
@@ -20,7 +21,6 @@ from service.listener import PortUse
 from service.security.guards import Guards
 from service.servicers.load import load_of
 from service.shutdown_signals import ShutdownSignals, done_before
-from service.wave_client import WaveClient
 from service.workers import methods
 from service.workers.channel import CallError, Channel, ChannelClosedError, Handlers
 from service.workers.core_loads import CoreLoad, adopt, loads_of

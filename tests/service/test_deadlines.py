@@ -12,10 +12,10 @@ from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
 from core.wire.messages import EngineCoreOutput, FinishReason
 from core.wire.stats import SchedulerStats
-from service.adapters import Adapters
-from service.admission import Admission, AdmissionLimits
+from service.admission.admission import Admission, AdmissionLimits
+from service.cores.adapters import Adapters
+from service.cores.engines import Engines
 from service.engine_client import EngineClient
-from service.engines import Engines
 from service.gate import Backend, Gate
 from service.generator import Generator
 from service.listener import Listener
@@ -24,7 +24,7 @@ from service.served_model import ModelText
 from service.server import GatewayServer
 from service.servicers.health import Health
 from service.servicers.inference import InferenceServicer
-from service.text_threads import NUM_THREADS, TextThreads
+from service.text.text_threads import NUM_THREADS, TextThreads
 from sluicegate.third_party.inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub, add_InferenceServiceServicer_to_server

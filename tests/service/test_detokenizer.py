@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.detokenizer import Detokenizer
-from service.token_bytes import UnknownTokenError
-from service.tokenizer import Tokenizer
+from service.text.token_bytes import UnknownTokenError
+from service.text.tokenizer import Tokenizer
 
 _EVERY_BYTE = {byte: bytes([byte]) for byte in range(256)}
 

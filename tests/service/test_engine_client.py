@@ -20,10 +20,10 @@ from core.wire.messages import (
 from core.wire.sampling_params import SamplingParams
 from core.wire.stats import PrefixCacheStats, SchedulerStats
 from core.wire.version import WireVersion, introduction, shaped_outputs
+from service.cores.engines import Engines
+from service.cores.utility_calls import UtilityError
 from service.engine_client import EngineClient
-from service.engines import Engines
 from service.errors import Unavailable
-from service.utility_calls import UtilityError
 from tests.service.cable import Cable
 from tests.service.fake_core import READY, FakeCore
 

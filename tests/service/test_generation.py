@@ -13,7 +13,7 @@ from service.events import Delta, Event, Finished, Started
 from service.generation import Generation
 from service.generation_request import GenerationRequest, OutputChoices, StopRules
 from service.models import ModelFiles
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from core.wire.messages import EngineCoreOutput, FinishReason, LogprobsLists
 from core.wire.sampling_params import SamplingParams
 from service.generation_request import GenerationRequest, OutputChoices, StopRules
 from service.sequence import Sequence, SequenceDelta, SequenceFinish
-from service.token_bytes import UnknownTokenError
-from service.tokenizer import Tokenizer
+from service.text.token_bytes import UnknownTokenError
+from service.text.tokenizer import Tokenizer
 
 _EOS = 2
 

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from service.config import CoreConfig, GatewayConfig
-from service.engines import Engines
+from service.cores.engines import Engines
 from service.models import ModelFiles
 from service.server import GatewayServer
 from service.supervisor import Supervisor

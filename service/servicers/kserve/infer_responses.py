@@ -17,8 +17,8 @@ from service.servicers.kserve.tensor_specs import (
     TEXT_OUTPUT,
     TensorSpec,
 )
-from service.token_bytes import UnknownTokenError
-from service.tokenizer import Tokenizer
+from service.text.token_bytes import UnknownTokenError
+from service.text.tokenizer import Tokenizer
 from sluicegate.third_party.inference import grpc_service_pb2 as pb
 
 FINAL_RESPONSE = "triton_final_response"

@@ -27,7 +27,7 @@ from service.servicers.kserve.model_card import model_config, model_metadata, se
 from service.servicers.kserve.multiplexer import Multiplexer
 from service.servicers.kserve.statistics import InferStatistics
 from service.servicers.responses import is_small
-from service.text_threads import TextThreads
+from service.text.text_threads import TextThreads
 from service.wakeup import Wakeup
 from sluicegate.third_party.inference import grpc_service_pb2 as pb
 from sluicegate.third_party.inference.grpc_service_pb2_grpc import GRPCInferenceServiceServicer

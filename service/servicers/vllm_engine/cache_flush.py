@@ -6,7 +6,7 @@ import math
 from smg_grpc_proto.generated import common_pb2 as pb
 
 from core.wire.sampling_params import Violation
-from service.engine_control import EngineControl
+from service.cores.engine_control import EngineControl
 from service.errors import FailedPrecondition, Internal, InvalidRequest
 from service.servicers.vllm_engine.statuses import TimedOut
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from smg_grpc_proto.generated import common_pb2 as pb
 
-from service.engine import Engine
+from service.cores.engine import Engine
 from service.gate import Backend
 from service.servicers.vllm_engine.loads import scheduler_load
 

@@ -3,7 +3,7 @@
 from smg_grpc_proto.generated import vllm_engine_pb2 as pb
 
 from core.wire.messages import EngineReadyResponse
-from service.engine import Engine
+from service.cores.engine import Engine
 from service.gate import Backend
 
 _MAX_INT32 = 2**31 - 1

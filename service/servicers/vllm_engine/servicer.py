@@ -14,9 +14,9 @@ from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineServicer as 
 
 from core.wire.pooling_params import EMBED_TASK
 from core.wire.sampling_params import Violation
+from service.cores.engine import why_unavailable
+from service.cores.engine_control import EngineControl
 from service.embedding import EmbeddingRequest
-from service.engine import why_unavailable
-from service.engine_control import EngineControl
 from service.errors import InvalidRequest, OutOfRange, ServiceError, Unavailable, shown
 from service.gate import Gate
 from service.generation_request import GenerationRequest
@@ -37,7 +37,7 @@ from service.servicers.vllm_engine.responses import GenerateResponses
 from service.servicers.vllm_engine.server_info import server_info
 from service.servicers.vllm_engine.statuses import as_routers_expect
 from service.servicers.vllm_engine.tokenizer_archive import TokenizerArchive
-from service.text_threads import TextThreads
+from service.text.text_threads import TextThreads
 from service.translate import read_request_ids
 from service.wakeup import Wakeup
 

@@ -26,7 +26,7 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
     config = vllm.core_config(Path("/m"), settings, ("--tensor-parallel-size=2",))
     assert (config.is_local, config.num_children, config.handshake_address) == (False, 1, "tcp://10.0.0.1:5")
     assert config.command[3:] == (
-        "service.vllm_engine",
+        "service.cores.vllm_engine",
         "--engine-python=/v/python",
         "--model=/m",
         "--terminate-grace-s=20",

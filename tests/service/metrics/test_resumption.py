@@ -9,7 +9,7 @@ from core.wire.messages import FinishReason
 from service.calls.call import Call, running
 from service.engine_client import EngineClient
 from service.metrics.resumption import resumption_families
-from tests.service.test_resumption import a_request, clients, core_of, tokens_of, until_lost
+from tests.service.cores.test_resumption import a_request, clients, core_of, tokens_of, until_lost
 
 
 @pytest.fixture

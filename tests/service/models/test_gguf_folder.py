@@ -9,7 +9,7 @@ import pytest
 from service.models import ModelError
 from service.models.gguf_folder import WRITTEN_FILES, write_gguf_folder
 from service.served_model import ServedModel
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 from tests.service.models.tiny_gguf import byte_level_metadata, sentencepiece_metadata, write_gguf
 
 

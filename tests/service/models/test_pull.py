@@ -17,7 +17,7 @@ from service.models import ModelError, Progress
 from service.models.catalog import KnownModel
 from service.models.gguf_folder import WRITTEN_FILES
 from service.models.pull import pull
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 from tests.service.models.tiny_model import make_tiny_folder, make_tiny_model
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from service.models import ModelError, ModelFiles, Progress, cache_folder, resolve_model
 from service.models.gguf_folder import WRITTEN_FILES
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 from tests.service.models.tiny_gguf import byte_level_metadata, sentencepiece_metadata, write_gguf
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
+from service.admission.read_slots import ReadSlots
 from service.errors import Internal, NotFound
 from service.listener import Listener
-from service.read_slots import ReadSlots
 from service.servicers.edge import ErrorEdge
 from tests.service.errors_of_calls import error_of
 

@@ -12,9 +12,9 @@ import pytest
 
 from core.wire.messages import EngineCoreOutput, FinishReason, RequestType
 from core.wire.sampling_params import SamplingParams
+from service.admission.live_call import LiveCall
 from service.events import Event
 from service.generation_request import GenerationRequest, OutputChoices
-from service.live_call import LiveCall
 from service.run import Run
 from service.server import GatewayServer
 from service.servicers.intake import Intake

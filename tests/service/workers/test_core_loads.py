@@ -2,7 +2,7 @@
 
 from core.wire.messages import EngineCoreOutputs
 from core.wire.stats import SchedulerStats
-from service.engine import Engine
+from service.cores.engine import Engine
 from service.workers.core_loads import adopt, loads_of
 from tests.service.fake_core import READY
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from core.wire.messages import EngineAddresses, LoRARequest
-from service.admission import NUM_BUDGETS
+from service.admission.admission import NUM_BUDGETS
 from service.config import GatewayConfig, ListenConfig, WorkersConfig
 from service.workers import methods
 from service.workers.channel import Method

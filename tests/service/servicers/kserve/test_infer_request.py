@@ -13,7 +13,7 @@ from service.generation_config import GenerationConfig
 from service.models import ModelFiles
 from service.served_model import ServedModel
 from service.servicers.kserve.infer_request import read_infer_request
-from service.tokenizer import Tokenizer
+from service.text.tokenizer import Tokenizer
 from sluicegate.third_party.inference import grpc_service_pb2 as pb
 from tests.service.byte_model import EOS_TOKEN_ID, VOCAB_SIZE
 from tests.service.servicers.kserve.requests import infer_request

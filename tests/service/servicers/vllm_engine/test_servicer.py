@@ -12,7 +12,7 @@ from service.served_model import ServedModel
 from service.servicers.health import Health
 from service.servicers.vllm_engine.model_info import ModelCard
 from service.servicers.vllm_engine.servicer import VllmEngineServicer
-from service.text_threads import TextThreads
+from service.text.text_threads import TextThreads
 
 CARD = ModelCard("", Path(), "", (), 0, 0)
 LONG = [5000] * 20_000
