@@ -5,7 +5,6 @@ import pytest
 from bench.null_engine import NullEngine, NullEngineConfig
 from core.wire.messages import EngineCoreOutput, EventType, FinishReason
 from tests.core.front_end import make_request
-from tests.core.growth import growth
 
 
 def engine_with(*request_ids: str, config: NullEngineConfig | None = None, max_tokens: int | None = 3) -> NullEngine:
@@ -99,11 +98,6 @@ def test_abort_all() -> None:
     messages = engine_with("a", "b", "c").abort_all()
     assert {client: message.finished_requests for client, message in messages.items()} == {0: ["a", "c"], 1: ["b"]}
     assert all(o.finish_reason is FinishReason.ABORT for message in messages.values() for o in message.outputs)
-
-
-def test_abort_all_takes_time_in_proportion_to_the_requests() -> None:
-    """Not to its square, as if a list were made anew for each of them."""
-    assert growth(lambda size: engine_with(*map(str, range(size))).abort_all, 2000) < 8
 
 
 @pytest.mark.parametrize("num_prompt_tokens", [0, 10])

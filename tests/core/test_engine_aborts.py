@@ -12,7 +12,6 @@ from tests.core.builders import (
     step,
     tokens_of,
 )
-from tests.core.growth import growth
 from tests.core.wire.recorded import recorded_outputs
 
 
@@ -92,8 +91,3 @@ def engine_with(num_requests: int) -> EngineCore:
     for index in range(num_requests):
         add(engine, str(index))
     return engine
-
-
-def test_abort_all_takes_time_in_proportion_to_the_requests() -> None:
-    """Not to its square, as if a list were made anew for each of them."""
-    assert growth(lambda size: engine_with(size).abort_all, 8000) < 8
