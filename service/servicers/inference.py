@@ -1,6 +1,5 @@
 """sluicegate.v1.InferenceService."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from service.gate import Gate
 from service.servicers.event_encoder import EventEncoder
 from service.servicers.intake import Intake
 from service.servicers.multiplexed import MultiplexedSession
-from service.servicers.responses import ResponseBuilder, is_small, off_loop_if_large
+from service.servicers.responses import ResponseBuilder, off_loop_if_large
 from service.servicers.usage_trailers import UsageTrailers
 from service.text.text_threads import TextThreads
 from service.translate import detokenize, tokenize, translate_embed
@@ -59,7 +58,7 @@ class InferenceServicer(InferenceServiceServicer):
                     usage.note(event)
                     if run.finished:  # Before the last message: gRPC may send its trailers along with it.
                         context.set_trailing_metadata(usage.metadata())
-                    yield encoder.encode(event) if is_small(event) else await asyncio.to_thread(encoder.encode, event)
+                    yield await off_loop_if_large(encoder.encode, event)
 
     def GenerateMultiplexed(  # type: ignore[override]  # the bytes of MultiplexedResponse
         self, request_iterator: AsyncIterator[pb.MultiplexedRequest], context: _Context

@@ -23,7 +23,7 @@ from service.servicers.edge import as_failure
 from service.servicers.event_encoder import EventEncoder
 from service.servicers.intake import Intake
 from service.servicers.protobuf_bytes import bytes_tag, varint
-from service.servicers.responses import is_small
+from service.servicers.responses import off_loop_if_large
 from service.translate import MAX_REQUEST_ID_BYTES, read_request_ids, request_id_violations
 from service.wakeup import Wakeup
 from sluicegate.v1 import inference_service_pb2 as pb
@@ -158,10 +158,8 @@ class MultiplexedSession:
             for event in self._taken(live, parts):
                 if event.__class__ is Delta and event.logprobs is None:
                     message = live.encoder.encode_plain(event)
-                elif is_small(event):
-                    message = live.encoder.encode(event)
                 else:
-                    message = await asyncio.to_thread(live.encoder.encode, event)
+                    message = await off_loop_if_large(live.encoder.encode, event)
                 size = len(message)
                 parts += _EVENTS, varint(size), message
                 num_bytes += size

@@ -63,10 +63,8 @@ class AdminClient:
 
     def watch_load(self, interval_s: float = 1.0) -> Iterator[pb.Load]:
         """How busy the server is, now and every ``interval_s`` seconds, in [0.1, 3600], until it stops."""
-        interval = Duration()
-        interval.FromMilliseconds(round(interval_s * 1000))
         with readable_errors(self._address):
-            for response in self._stub.WatchLoad(pb.WatchLoadRequest(interval=interval), metadata=self._metadata):
+            for response in self._stub.WatchLoad(watch_request(interval_s), metadata=self._metadata):
                 yield response.load
 
     def close(self) -> None:
@@ -78,3 +76,10 @@ class AdminClient:
 
     def __exit__(self, *_exc_info: object) -> None:
         self.close()
+
+
+def watch_request(interval_s: float) -> pb.WatchLoadRequest:
+    """For the load every ``interval_s`` seconds."""
+    interval = Duration()
+    interval.FromMilliseconds(round(interval_s * 1000))
+    return pb.WatchLoadRequest(interval=interval)

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
-from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS
+from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, watch_request
 from sluicegate_client.channel import ChannelOptions, channel_options, key_metadata
 from sluicegate_client.errors import readable_errors
 
@@ -63,10 +62,8 @@ class AsyncAdminClient:
 
     async def watch_load(self, interval_s: float = 1.0) -> AsyncIterator[pb.Load]:
         """As ``AdminClient.watch_load``."""
-        interval = Duration()
-        interval.FromMilliseconds(round(interval_s * 1000))
         with readable_errors(self._address):
-            async for response in self._stub.WatchLoad(pb.WatchLoadRequest(interval=interval), metadata=self._metadata):
+            async for response in self._stub.WatchLoad(watch_request(interval_s), metadata=self._metadata):
                 yield response.load
 
     async def close(self) -> None:

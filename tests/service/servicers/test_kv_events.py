@@ -7,15 +7,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from core.config import KVEventsConfig
 from core.kv_event_publisher import KVEventPublisher
 from core.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from service.config import GatewayConfig, KvEventsConfig
+from service.config import GatewayConfig
 from service.server import GatewayServer
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from tests.service.errors_of_calls import error_of
 from tests.service.kv_events.events import name_of, removed, stored
+from tests.service.kv_events.publishing import events_in, publishing_for
 from tests.service.metrics.scrape import scrape_async
 
 Call = grpc.aio.UnaryStreamCall[pb.SubscribeKvEventsRequest, pb.SubscribeKvEventsResponse]
@@ -24,18 +24,14 @@ Call = grpc.aio.UnaryStreamCall[pb.SubscribeKvEventsRequest, pb.SubscribeKvEvent
 @pytest.fixture
 def gateway_config(gateway_config: GatewayConfig, tmp_path: Path) -> GatewayConfig:
     """Of a gateway whose core publishes."""
-    kv_events = KvEventsConfig(f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay")
     listen = dataclasses.replace(gateway_config.listen, metrics_address="127.0.0.1:0")
-    return dataclasses.replace(gateway_config, kv_events=kv_events, listen=listen)
+    return dataclasses.replace(gateway_config, kv_events=events_in(tmp_path), listen=listen)
 
 
 @pytest.fixture
 def publisher(gateway_config: GatewayConfig) -> Iterator[KVEventPublisher]:
-    assert gateway_config.kv_events is not None
-    endpoint, replay_endpoint = gateway_config.kv_events.endpoints_of(0)
-    made = KVEventPublisher(KVEventsConfig(endpoint, "", replay_endpoint), lambda: pytest.fail("it died"))
-    yield made
-    made.close()
+    with publishing_for(gateway_config) as publisher:
+        yield publisher
 
 
 async def subscribed(control: ControlServiceStub, **fields: int) -> Call:

@@ -9,15 +9,15 @@ import pytest
 from smg_grpc_proto.generated import common_pb2 as pb
 from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
-from core.config import KVEventsConfig
 from core.kv_event_publisher import KVEventPublisher
 from core.wire.messages import EngineCoreOutput, FinishReason
 from core.wire.stats import SchedulerStats
-from service.config import GatewayConfig, KvEventsConfig
+from service.config import GatewayConfig
 from service.server import GatewayServer
 from tests.service.errors_of_calls import error_of
 from tests.service.fake_core import FakeCore
 from tests.service.kv_events.events import removed, stored
+from tests.service.kv_events.publishing import events_in, publishing_for
 from tests.service.servicers.vllm_engine.calls import asks
 
 Call = grpc.aio.UnaryStreamCall[pb.SubscribeKvEventsRequest, pb.KvEventBatch]
@@ -26,17 +26,13 @@ Call = grpc.aio.UnaryStreamCall[pb.SubscribeKvEventsRequest, pb.KvEventBatch]
 @pytest.fixture
 def gateway_config(gateway_config: GatewayConfig, tmp_path: Path) -> GatewayConfig:
     """Of a gateway whose core publishes."""
-    kv_events = KvEventsConfig(f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay")
-    return dataclasses.replace(gateway_config, kv_events=kv_events)
+    return dataclasses.replace(gateway_config, kv_events=events_in(tmp_path))
 
 
 @pytest.fixture
 def publisher(gateway_config: GatewayConfig) -> Iterator[KVEventPublisher]:
-    assert gateway_config.kv_events is not None
-    endpoint, replay_endpoint = gateway_config.kv_events.endpoints_of(0)
-    made = KVEventPublisher(KVEventsConfig(endpoint, "", replay_endpoint), lambda: pytest.fail("it died"))
-    yield made
-    made.close()
+    with publishing_for(gateway_config) as publisher:
+        yield publisher
 
 
 async def subscribed(engine: VllmEngineStub, **fields: object) -> Call:
