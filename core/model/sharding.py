@@ -18,6 +18,7 @@ from torch import Tensor
 from core.model.architecture import Architecture
 from core.model.lora.peft_folder import LoraPair
 from core.model.tensor_group import TensorGroup
+from core.model.weights.affine_rows import AffineRows
 from core.model.weights.weight_source import RowTable, StoredTensor, WeightSource
 
 _SUMMED = ("o_proj", "down_proj")
@@ -168,6 +169,11 @@ class _Part:
 
     def part(self, dim: int, places: range) -> Tensor:
         return self.dense().narrow(dim, places.start, len(places))
+
+    def affine_part(self, dim: int, places: range) -> AffineRows | None:
+        parts = [self.stored.affine_part(self.cut.dim, own) for own in self.cut.ranges]
+        affine = [part for part in parts if part is not None]
+        return AffineRows.join(affine, self.cut.dim).part(dim, places) if len(affine) == len(parts) else None
 
     def row_table(self) -> RowTable:
         raise NotImplementedError("embeddings are not cut")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import gguf
 import numpy as np
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from core.model.architecture import Architecture
 from core.model.families import FAMILIES, Family
+from core.model.weights.affine_rows import AffineRows
+from core.model.weights.gguf_affine import read_affine
 from core.model.weights.gguf_file import GgufFile, GgufTensor
 from core.model.weights.gguf_metadata import read_architecture
 from core.model.weights.weight_source import ModelLoadError, RowTable, WeightSource
 
+_Value = TypeVar("_Value", np.uint8, np.float32)
 _PERMUTED_TENSORS = ("attn_q", "attn_k")
 _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES = {
@@ -62,29 +66,36 @@ class _StoredGgufTensor:
         return self.tensor.shape
 
     def dense(self) -> Tensor:
-        values = torch.from_numpy(_dequantize(self.tensor.data, self.tensor.quantization)).view(self.shape)
-        return values if self.num_permuted_heads is None else _unpermute(values, self.num_permuted_heads)
+        values = _dequantize(self.tensor.data, self.tensor.quantization).reshape(self.shape)
+        return torch.from_numpy(self._in_order(values))
 
     def part(self, dim: int, places: range) -> Tensor:
         if len(self.shape) == 1:
             return self.dense()[places.start : places.stop]
-        return self._rows(places) if dim == 0 else self._columns(places)
-
-    def _rows(self, places: range) -> Tensor:
-        """Of whole heads, if they are permuted."""
-        data = self.tensor.data[places.start : places.stop]
+        data, first = self._holding(dim, places)
         values = torch.from_numpy(_dequantize(data, self.tensor.quantization))
-        if self.num_permuted_heads is None:
-            return values
-        return _unpermute(values, self.num_permuted_heads * len(places) // self.shape[0])
+        return values.narrow(dim, places.start - first, len(places))
 
-    def _columns(self, places: range) -> Tensor:
-        """Out of the blocks that hold them."""
+    def affine_part(self, dim: int, places: range) -> AffineRows | None:
+        data, first = self._holding(dim, places)
+        affine = read_affine(data, self.tensor.quantization)
+        return None if affine is None else affine.part(dim, range(places.start - first, places.stop - first))
+
+    def _holding(self, dim: int, places: range) -> tuple[NDArray[np.uint8], int]:
+        """What the file has at ``places``, in whole blocks, and the first place that is in them.
+
+        Rows must be those of whole heads, if they are permuted.
+        """
+        if dim == 0:
+            return self._in_order(self.tensor.data[places.start : places.stop]), places.start
         block_size, block_bytes = gguf.GGML_QUANT_SIZES[self.tensor.quantization]
         first, last = places.start // block_size, -(-places.stop // block_size)
-        data = self.tensor.data[:, first * block_bytes : last * block_bytes]
-        values = torch.from_numpy(_dequantize(data, self.tensor.quantization))
-        return values[:, places.start - first * block_size : places.stop - first * block_size]
+        return self.tensor.data[:, first * block_bytes : last * block_bytes], first * block_size
+
+    def _in_order(self, rows: NDArray[_Value]) -> NDArray[_Value]:
+        if self.num_permuted_heads is None:
+            return rows
+        return _unpermute(rows, self.num_permuted_heads * len(rows) // self.shape[0])
 
     def row_table(self) -> RowTable:
         # A copy, because a file that shrinks under its mapping would kill the process.
@@ -108,9 +119,9 @@ def _dequantize(rows: NDArray[np.uint8], quantization: gguf.GGMLQuantizationType
     return values.reshape(len(rows), -1)
 
 
-def _unpermute(rows: Tensor, num_heads: int) -> Tensor:
+def _unpermute(rows: NDArray[_Value], num_heads: int) -> NDArray[_Value]:
     """Undo the row order that llama.cpp's convert_hf_to_gguf.py (``LlamaModel.permute``) gives q and k."""
-    pairs = rows.view(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
+    pairs = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 

@@ -64,6 +64,9 @@ class _StoredSafetensor:
         before = (slice(None),) * dim
         return self._completed(self.file.get_slice(self.name)[*before, places.start : places.stop])
 
+    def affine_part(self, dim: int, places: range) -> None:  # noqa: ARG002 - it stores floats
+        return None
+
     def row_table(self) -> RowTable:
         # A copy, because a file that shrinks under its mapping would kill the process.
         rows = self._read().clone()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from core.model.architecture import Architecture
 from core.model.tensor_group import TensorGroup
+from core.model.weights.affine_rows import AffineRows
 
 RowTable = Callable[[Tensor], Tensor]
 """Maps ids int64 [n] to float32 rows [n, columns]."""
@@ -29,6 +30,10 @@ class StoredTensor(Protocol):
 
     def part(self, dim: int, places: range) -> Tensor:
         """In float32 what it has at ``places`` along ``dim``, without reading much more of the file."""
+        ...
+
+    def affine_part(self, dim: int, places: range) -> AffineRows | None:
+        """The same of a matrix whose weights are quantized so; None of others, and if ``places`` cut a group."""
         ...
 
     def row_table(self) -> RowTable:
@@ -62,6 +67,13 @@ class WeightSource:
         """The tensor, or some rows of it, in float32. Raises ModelLoadError if it is missing or has another shape."""
         stored = self._take(name, shape)
         return stored.dense() if rows is None else stored.part(0, rows)
+
+    def affine(self, name: str, shape: tuple[int, int], rows: range | None = None) -> AffineRows | None:
+        """The matrix, or some rows of it, as the file has it quantized; None if it is not, or in another way.
+
+        Raises ModelLoadError as ``dense`` does, which is there for all tensors.
+        """
+        return self._take(name, shape).affine_part(0, range(shape[0]) if rows is None else rows)
 
     def row_table(self, name: str, shape: tuple[int, ...]) -> RowTable:
         """Row lookup in the tensor. Raises ModelLoadError as ``dense`` does."""

@@ -1,9 +1,10 @@
 """A model that several ranks share gives the logits of the whole one, the same bits on each."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Q
@@ -13,8 +14,9 @@ from core.config import ModelConfig
 from core.executor.tensor_group import DistributedTensorGroup
 from core.model.lora.adapters import Adapters
 from core.model.registry import load_model
-from core.model.sharding import Shard, share
-from core.model.weights.weight_source import ModelLoadError
+from core.model.sharding import Shard, Sharding, share
+from core.model.weights.gguf_source import open_gguf
+from core.model.weights.weight_source import ModelLoadError, WeightSource
 from tests.core.executor.rank_threads import on_each_rank
 from tests.core.model.forward import logits_of
 from tests.core.model.hf.tiny_transformers import write_model
@@ -118,6 +120,58 @@ def test_quantized_files(tmp_path: Path, kind: Q) -> None:
     whole = logits_of(load_model(ModelConfig(path=tmp_path)), PROMPT)
     for logits in shared_logits(tmp_path, 2):
         torch.testing.assert_close(logits, whole, atol=2e-3, rtol=0)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Of a group that nobody asks to join results."""
+
+    rank: int
+    size: int
+
+
+def cut_gguf(path: Path, rank: Any) -> WeightSource:
+    source = open_gguf(path)
+    return Sharding(source.architecture, rank).cut_source(source)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_quantized_parts_stay_quantized(tmp_path: Path, rank: int) -> None:
+    """Rows, rows of permuted heads, and columns of whole groups: 32 of 96 on each of three ranks."""
+    path, architecture = tmp_path / "tiny.gguf", replace(TINY, hidden_size=96, num_heads=6, num_kv_heads=3)
+    TinyModel(architecture).write_gguf(path, Q.Q4_1)
+    source = cut_gguf(path, Rank(rank, 3))
+    shapes = {"self_attn.q_proj": (32, 96), "self_attn.k_proj": (16, 96), "mlp.up_proj": (32, 96)}
+    for name, shape in {**shapes, "self_attn.o_proj": (96, 32), "mlp.down_proj": (96, 32)}.items():
+        tensor, rows = f"model.layers.1.{name}.weight", range(16)
+        affine, part = source.affine(tensor, shape), source.affine(tensor, shape, rows)
+        assert affine is not None
+        assert part is not None
+        np.testing.assert_array_equal(affine.dense(), source.dense(tensor, shape))
+        np.testing.assert_array_equal(part.dense(), source.dense(tensor, shape, rows))
+
+
+def test_a_part_that_cuts_groups_is_dense(tmp_path: Path) -> None:
+    """48 columns of 96, in groups of 32."""
+    TinyModel(TINY).write_gguf(tmp_path / "tiny.gguf", Q.Q4_1)
+    source = cut_gguf(tmp_path / "tiny.gguf", Rank(1, 2))
+    assert source.affine("model.layers.0.mlp.down_proj.weight", (64, 48)) is None
+    assert source.affine("model.layers.0.self_attn.o_proj.weight", (64, 32)) is not None
+
+
+def test_quantized_parts_of_a_fused_matrix_are_joined(tmp_path: Path) -> None:
+    """Gate and up, each rank's half of both."""
+    fused = torch.randn(192, 64, generator=torch.Generator().manual_seed(0))
+    tiny = TinyModel(replace(TINY, family="phi3"))
+    del tiny.weights["model.layers.0.mlp.up_proj.weight"]
+    tiny.write_gguf(tmp_path / "tiny.gguf", Q.Q8_0, extra={"blk.0.ffn_up.weight": fused})
+    whole = open_gguf(tmp_path / "tiny.gguf").dense("model.layers.0.mlp.gate_up_proj.weight", (192, 64))
+    gate, up = whole.split(96)
+    for rank, columns in enumerate((slice(48), slice(48, 96))):
+        source = cut_gguf(tmp_path / "tiny.gguf", Rank(rank, 2))
+        affine = source.affine("model.layers.0.mlp.gate_up_proj.weight", (96, 64))
+        assert affine is not None
+        np.testing.assert_array_equal(affine.dense(), torch.cat((gate[columns], up[columns])))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -104,6 +104,41 @@ def test_blocks_are_dequantized(path: Path, kind: Q) -> None:
         torch.testing.assert_close(torch.from_numpy(expected[0, :256]), q4_k(rows[0, :144]))
 
 
+@pytest.mark.parametrize("kind", [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0], ids=lambda kind: kind.name)
+def test_matrices_stay_quantized(path: Path, kind: Q) -> None:
+    """Whole and by rows they are the dequantized ones, q and k in the order of Hugging Face."""
+    tiny = TinyModel(TINY)
+    tiny.write_gguf(path, kind)
+    source = open_gguf(path)
+    for name, weight in tiny.weights.items():
+        if weight.ndim == 1:
+            source.dense(name, tuple(weight.shape))
+            continue
+        shape, rows = tuple(weight.shape), range(16, 32)
+        affine, part = source.affine(name, shape), source.affine(name, shape, rows)
+        assert affine is not None
+        assert part is not None
+        np.testing.assert_array_equal(affine.dense(), source.dense(name, shape))
+        np.testing.assert_array_equal(part.dense(), source.dense(name, shape, rows))
+    source.check_all_taken()
+
+
+def test_an_affine_matrix_is_taken_and_checked_as_a_dense_one(path: Path) -> None:
+    """None if the file has it in floats."""
+    name, shape = "model.layers.0.mlp.up_proj.weight", (96, 64)
+    tiny = TinyModel(TINY)
+    tiny.weights = {name: tiny.weights[name], "model.embed_tokens.weight": torch.zeros(160, 64)}
+    tiny.write_gguf(path, Q.F16)
+    source = open_gguf(path)
+    with pytest.raises(ModelLoadError, match=r"up_proj\.weight has shape \[96, 64\], expected \[64, 96\]"):
+        source.affine(name, (64, 96))
+    with pytest.raises(ModelLoadError, match=r"tensor lm_head\.weight is missing"):
+        source.affine("lm_head.weight", shape)
+    assert source.affine(name, shape) is None
+    assert source.affine("model.embed_tokens.weight", (160, 64)) is None
+    source.check_all_taken()
+
+
 def test_an_unsupported_type_is_told(path: Path) -> None:
     """With the tensor's name."""
     write_raw(path, Q.I32, np.zeros((4, 64), np.int32))

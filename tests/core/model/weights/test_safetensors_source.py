@@ -108,3 +108,11 @@ def test_rows_are_looked_up_in_the_files_own_dtype(tmp_path: Path) -> None:
     rows = table(torch.tensor([3, 159, 3]))
     assert rows.dtype == torch.float32
     assert torch.equal(rows, tiny.weights["model.embed_tokens.weight"][[3, 159, 3]].bfloat16().float())
+
+
+def test_no_matrix_is_quantized(tmp_path: Path) -> None:
+    """They are floats, of whatever size."""
+    TinyModel(TINY).write_safetensors(tmp_path)
+    source = open_safetensors(tmp_path)
+    assert source.affine("model.embed_tokens.weight", (160, 64)) is None
+    assert source.affine("model.embed_tokens.weight", (160, 64), range(8)) is None
