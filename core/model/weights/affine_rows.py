@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_BLOCK = 32
+"""Columns that have a common scale in what kernels multiply the weights with: never less than a group."""
+
 
 @dataclass(frozen=True)
 class AffineRows:
@@ -29,13 +32,14 @@ class AffineRows:
         return weights.reshape(self.quants.shape)
 
     def part(self, dim: int, places: range) -> "AffineRows | None":
-        """What it has at ``places`` along ``dim``, as views; None if they cut a group."""
+        """What it has at ``places`` along ``dim``, of columns a copy; None if they cut a block of 32 columns."""
         if dim == 0:
             return self._with(*(values[places.start : places.stop] for values in self._arrays))
-        if places.start % self.group or places.stop % self.group:
+        if places.start % _BLOCK or places.stop % _BLOCK:
             return None
-        groups = slice(places.start // self.group, places.stop // self.group)
-        return self._with(self.quants[:, places.start : places.stop], self.scales[:, groups], self.offsets[:, groups])
+        widths = (1, self.group, self.group)
+        cuts = (slice(places.start // width, places.stop // width) for width in widths)
+        return self._with(*(values[:, cut].copy() for values, cut in zip(self._arrays, cuts, strict=True)))
 
     @staticmethod
     def join(parts: Sequence["AffineRows"], dim: int) -> "AffineRows":

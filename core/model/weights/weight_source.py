@@ -33,7 +33,7 @@ class StoredTensor(Protocol):
         ...
 
     def affine_part(self, dim: int, places: range) -> AffineRows | None:
-        """The same of a matrix whose weights are quantized so; None of others, and if ``places`` cut a group."""
+        """The same of a matrix whose weights are quantized so; None of others, and if ``places`` cut a block of 32."""
         ...
 
     def row_table(self) -> RowTable:

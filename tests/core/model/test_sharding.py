@@ -151,8 +151,8 @@ def test_quantized_parts_stay_quantized(tmp_path: Path, rank: int) -> None:
         np.testing.assert_array_equal(part.dense(), source.dense(tensor, shape, rows))
 
 
-def test_a_part_that_cuts_groups_is_dense(tmp_path: Path) -> None:
-    """48 columns of 96, in groups of 32."""
+def test_a_part_that_cuts_blocks_is_dense(tmp_path: Path) -> None:
+    """48 columns of 96, in blocks of 32."""
     TinyModel(TINY).write_gguf(tmp_path / "tiny.gguf", Q.Q4_1)
     source = cut_gguf(tmp_path / "tiny.gguf", Rank(1, 2))
     assert source.affine("model.layers.0.mlp.down_proj.weight", (64, 48)) is None
