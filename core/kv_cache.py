@@ -66,6 +66,18 @@ class KVCache:
         self._count_lookup(request)
         return True
 
+    def is_about_to_find_more(self, request: Request, others: Iterable[Request]) -> bool:
+        """Whether one of ``others``, which run, is computing a block that ``request`` could go on from.
+
+        A hash names all that comes before it, so the two are alike up to there; how far beyond is for later to see.
+        """
+        hashes = self._hashes_to_find(request)
+        return any(
+            other.num_remembered_blocks < min(len(hashes), len(other.block_hashes))
+            and hashes[other.num_remembered_blocks] == other.block_hashes[other.num_remembered_blocks]
+            for other in others
+        )
+
     def grow(self, request: Request, num_new_tokens: int) -> list[list[int]] | None:
         """The ids of the blocks added, by group, so that ``num_new_tokens`` more fit; None if too few are free.
 
@@ -178,13 +190,15 @@ class KVCache:
         return None if params.skip_reading_prefix_cache or params.prompt_logprobs is not None else self._hasher
 
     def _find_prefix(self, request: Request) -> list[list[Block]]:
-        """The beginning of its tables. At least one token is left to compute: its logits are needed."""
-        hasher = self._reader_for(request)
-        if hasher is None:
-            return [[] for _ in self.groups]
+        """The beginning of its tables."""
+        return find_prefix(self._pool, self.groups, self._hashes_to_find(request))
+
+    def _hashes_to_find(self, request: Request) -> list[BlockHash]:
+        """Of the blocks that it may go on from. At least one token is left to compute: its logits are needed."""
+        if (hasher := self._reader_for(request)) is None:
+            return []
         hasher.extend(request.block_hashes, request.cache_root, request.token_ids, request.embeds)
-        may_be_found = request.block_hashes[: (request.num_tokens - 1) // self.block_size]
-        return find_prefix(self._pool, self.groups, may_be_found)
+        return request.block_hashes[: (request.num_tokens - 1) // self.block_size]
 
     def _count_lookup(self, request: Request) -> None:
         if self._reader_for(request) is None:

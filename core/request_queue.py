@@ -39,6 +39,10 @@ class RequestQueue:
     def __getitem__(self, position: int) -> Request:
         return self._requests[position]
 
+    def before(self, request: Request) -> list[Request]:
+        """Those that come before ``request``, which may be elsewhere."""
+        return self._requests[: bisect.bisect_left(self._requests, self._key(request), key=self._key)]
+
     def add(self, request: Request) -> None:
         bisect.insort(self._requests, request, key=self._key)
 

@@ -225,18 +225,34 @@ class Scheduler:
                 self._fail_outside_of_a_step(request, cause)
 
     def _schedule_waiting(self, step: Step) -> None:
-        """Admit requests in their order until one does not fit."""
-        while self.waiting and step.budget > 0 and len(self.running) < self._config.max_num_seqs:
-            request = self.waiting[0] if self.loras is None else self.loras.choose(self.waiting, self.running)
-            if request is None or not request.num_due_tokens or not self.kv_cache.admit(request):
+        """Admit requests in their order until one does not fit.
+
+        Those whose beginning is being computed for another one bide their time: later they find it. They keep their
+        seats, and who comes behind them passes only with all its tokens, so that none is left to be computed first.
+        """
+        biding: set[Request] = set()
+        while step.budget > 0 and len(self.running) + len(biding) < self._config.max_num_seqs:
+            request = self._choose(queued for queued in self.waiting if queued not in biding)
+            if request is None or not request.num_due_tokens:
                 break
-            self.waiting.remove(request)
-            self.running.add(request)
-            request.status = RequestStatus.RUNNING
-            request.record(EventType.SCHEDULED)
-            if request.num_preemptions == 0:
-                request.num_cached_tokens = request.num_computed_tokens
-            step.begin(request)
+            if self.kv_cache.is_about_to_find_more(request, self.running.before(request)):
+                biding.add(request)
+                continue
+            if (biding and request.num_due_tokens > step.budget) or not self.kv_cache.admit(request):
+                break
+            self._admit(request, step)
+
+    def _choose(self, waiting: Iterable[Request]) -> Request | None:
+        return next(iter(waiting), None) if self.loras is None else self.loras.choose(waiting, self.running)
+
+    def _admit(self, request: Request, step: Step) -> None:
+        self.waiting.remove(request)
+        self.running.add(request)
+        request.status = RequestStatus.RUNNING
+        request.record(EventType.SCHEDULED)
+        if request.num_preemptions == 0:
+            request.num_cached_tokens = request.num_computed_tokens
+        step.begin(request)
 
     def _refuse_broken_adapters(self) -> None:
         """End those that wait for an adapter that could not be loaded, also if they wait for their grammar."""

@@ -173,11 +173,13 @@ def test_prompt_logprobs_of_a_discarded_prefill_come_with_the_next_one() -> None
 
 
 def test_nobody_finds_a_prefix_that_is_still_being_computed() -> None:
-    """The same prompt, scheduled while the first one's prefill is in flight, is computed again."""
+    """The same prompt, come while the first one's prefill is in flight, waits until that has filled its blocks."""
     harness = Harness()
     add(harness.engine, "a", PROMPT, max_tokens=2)
     harness.actions[1] = lambda: add(harness.engine, "b", PROMPT, max_tokens=2)
     received = run_to_end(harness.engine)
+    assert received["b"][0].prefill_stats is not None
+    assert received["b"][0].prefill_stats.num_cached_tokens == 12
     assert tokens_of(received["a"]) == tokens_of(received["b"]) == expected_tokens(PROMPT, 2)
 
 

@@ -89,7 +89,7 @@ def test_the_statistics_follow_what_runs_and_waits(async_scheduling: bool) -> No
     """In every message, one at a time: all counts, the lookups of the step, and zero after the last abort."""
     engine = make_engine(num_blocks=9, max_num_seqs=2, async_scheduling=async_scheduling)
     for request_id, client_index in (("a", 1), ("b", 2), ("c", 2)):
-        add_for_client(engine, request_id, client_index, PROMPT, max_tokens=3)
+        add_for_client(engine, request_id, client_index, [ord(request_id), *PROMPT[1:]], max_tokens=3)
     messages = [engine.step()[0]]
     engine.abort_requests(["a", "b", "c"])
     while engine.has_requests():

@@ -108,6 +108,21 @@ def test_blocks_are_found_only_after_the_pass_that_filled_them() -> None:
     assert second.num_computed_tokens == 0
 
 
+def test_what_another_is_about_to_fill_is_seen() -> None:
+    """Up to where the two are alike, whole blocks only; and not by who takes nothing from the cache."""
+    cache = make_cache(33)
+    first, second = make_request(prompt=range(20)), make_request(prompt=[*range(8), 99, 100])
+    skipping = make_request(prompt=range(20), skip_reading_prefix_cache=True)
+    assert cache.admit(first)
+    found = []
+    for num_computed_tokens in (0, 3, 4, 7, 8, 20):
+        first.num_computed_tokens = num_computed_tokens
+        cache.remember(first)
+        found.append(cache.is_about_to_find_more(second, [make_request(), first]))
+        assert not cache.is_about_to_find_more(skipping, [first])
+    assert found == [True, True, True, True, False, False]
+
+
 def test_lookups_are_counted_when_a_request_is_admitted() -> None:
     """Tokens asked and found, those of preempted requests apart, and nothing for a request that does not look."""
     cache = make_cache()

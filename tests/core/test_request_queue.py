@@ -52,3 +52,14 @@ def test_any_request_can_be_taken_out_and_comes_back_to_its_place() -> None:
         queue.add(requests[i])
     assert ([*queue], len(queue), queue[0]) == (requests, 5, requests[0])
     assert queue.pop_last() is requests[4]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("fcfs", [0, 1]), ("priority", [0, 3])])
+def test_those_that_come_before_one_that_is_elsewhere(policy: SchedulingPolicy, expected: list[int]) -> None:
+    """By arrival, or by priority; all of them, in their order."""
+    queue, priorities = RequestQueue(policy), [0, 2, 2, 0]
+    requests = [make(str(i), priorities[i], arrival_number=i) for i in range(4)]
+    for i in (0, 1, 3):
+        queue.add(requests[i])
+    requests[2].priority = 1
+    assert queue.before(requests[2]) == [requests[i] for i in expected]

@@ -250,12 +250,12 @@ def test_a_reset_prefix_cache_forgets_and_can_preempt_for_it() -> None:
     """Refused while a request runs, unless running ones are to start over; they end with the same tokens."""
     engine = make_engine()
     for request_id in ("a", "b"):
-        add(engine, request_id, [*PROMPT, ord(request_id)], max_tokens=6)
+        add(engine, request_id, [ord(request_id), *PROMPT], max_tokens=6)
     step(engine)
     assert not engine.scheduler.reset_prefix_cache(reset_running_requests=False)
     assert engine.scheduler.reset_prefix_cache(reset_running_requests=True)
     assert ids_of_waiting(engine) == ["a", "b"]
-    assert answers(engine) == {i: expected_tokens([*PROMPT, ord(i)], 6)[1:] for i in ("a", "b")}
+    assert answers(engine) == {i: expected_tokens([ord(i), *PROMPT], 6)[1:] for i in ("a", "b")}
 
 
 def test_integrity_counts_requests_too() -> None:

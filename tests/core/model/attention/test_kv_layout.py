@@ -74,7 +74,7 @@ def answer(engine: EngineCore, prompts: dict[str, list[int]]) -> dict[str, list[
 
 BEGINNING = random_tokens(40, 160)
 PROMPTS = {f"r{n}": BEGINNING[: 8 * n] + random_tokens(3 * n + 1, 160, seed=n) for n in range(6)}
-SMALL = {"gemma3_text": 38, "mistral": 11}
+SMALL = {"gemma3_text": 38, "mistral": 9}
 """Blocks in which one request finds room, and four do not."""
 
 
