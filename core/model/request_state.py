@@ -67,9 +67,10 @@ class RequestState:
 
     def settle(self, token_ids: Sequence[int]) -> None:
         """Put ``token_ids`` where the draft was, if there was one."""
-        self.token_ids.truncate(len(self.token_ids) - self.num_draft_tokens)
+        if self.num_draft_tokens:
+            self.token_ids.truncate(len(self.token_ids) - self.num_draft_tokens)
+            self.num_draft_tokens = 0
         self.token_ids.extend(token_ids)
-        self.num_draft_tokens = 0
 
     @property
     def draft_token_ids(self) -> NDArray[np.int64]:

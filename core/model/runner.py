@@ -134,7 +134,9 @@ class ModelRunner:
             return ModelRunnerOutput()
         rows = list(batch.sampled.values())
         mask = None if grammar is None else _token_mask(grammar, rows)
-        return settle(rows, self._sampler.sample(self.model.logits(hidden[list(batch.sampled)]), rows, mask))
+        if len(rows) < len(hidden):
+            hidden = hidden[list(batch.sampled)]
+        return settle(rows, self._sampler.sample(self.model.logits(hidden), rows, mask))
 
     def _score_prompts(self, batch: StepBatch, hidden: Tensor, output: ModelRunnerOutput) -> None:
         if not self._prompt_logprobs:

@@ -19,14 +19,18 @@ def settle(rows: Sequence[Row], sampled: Sampled) -> ModelRunnerOutput:
     """
     output = ModelRunnerOutput()
     troubled = {*sampled.num_nans, *sampled.no_possible_token}
+    has_reports = bool(troubled or sampled.logprobs)
     first = 0
     while first < len(rows):
         request = rows[first].request
         stop, num_rows = first + 1, 1 + request.num_draft_tokens
         if request.num_draft_tokens:
             stop = first + _count_kept(request, sampled.token_ids[first : first + num_rows], first, troubled)
-        _report(request.request_id, range(first, stop), sampled, output)
-        request.settle(sampled.token_ids[first:stop])
+        kept = sampled.token_ids[first:stop]
+        output.sampled_token_ids[request.request_id] = kept
+        if has_reports:
+            _report(request.request_id, range(first, stop), sampled, output)
+        request.settle(kept)
         first += num_rows
     return output
 
@@ -44,7 +48,6 @@ def _count_kept(request: RequestState, chosen: Sequence[int], first: int, troubl
 
 def _report(request_id: str, kept: range, sampled: Sampled, output: ModelRunnerOutput) -> None:
     first = kept.start
-    output.sampled_token_ids[request_id] = sampled.token_ids[first : kept.stop]
     if first in sampled.logprobs:
         output.logprobs[request_id] = _join([sampled.logprobs[row] for row in kept])
     if first in sampled.num_nans:

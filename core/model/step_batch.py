@@ -1,7 +1,8 @@
 """One step's scheduled tokens as the flat tensors that the model reads."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ MakeAttention = Callable[[Sequence[Span], PagedKVCache], Attention]
 
 def paged_attention(spans: Sequence[Span], cache: PagedKVCache) -> PagedAttention:
     """By torch's own operations, on any device: those of a kind attend together."""
-    groups = [_make_group(list(same), cache) for _, same in groupby(spans, lambda span: span.group_key)]
+    groups = [_make_group(list(same), cache) for _, same in itertools.groupby(spans, lambda span: span.group_key)]
     return PagedAttention(cache, groups)
 
 
@@ -50,15 +51,16 @@ class StepBatch:
         self, spans: Iterable[Span], cache: PagedKVCache, make_attention: MakeAttention = paged_attention
     ) -> None:
         self.spans = sorted(spans, key=lambda span: (span.group_key, span.request.lora or 0))
-        self.ends = np.cumsum([span.num_tokens for span in self.spans]).tolist()
+        self.ends = list(itertools.accumulate(span.num_tokens for span in self.spans))
         self.token_ids = torch.from_numpy(
             np.concatenate([span.request.token_ids.array[span.start : span.stop] for span in self.spans])
         )
-        positions = [np.arange(span.start, span.stop) for span in self.spans]
-        self.positions = torch.from_numpy(np.concatenate(positions)).to(cache.device)
+        offsets = np.array([span.stop - end for span, end in zip(self.spans, self.ends, strict=True)])
+        positions = np.arange(self.ends[-1]) + offsets.repeat([span.num_tokens for span in self.spans])
+        self.positions = torch.from_numpy(positions).to(cache.device)
         self.attention = make_attention(self.spans, cache)
 
-    @property
+    @cached_property
     def sampled(self) -> dict[int, Row]:
         """What chooses tokens, by the row it comes from: one for the request, before it one for each draft it has."""
         return {

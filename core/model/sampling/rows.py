@@ -26,7 +26,7 @@ class Rows:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.requests = [row.request for row in rows]
-        self.positions = np.array([row.position for row in rows], np.int64)
+        self._rows = rows
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -34,6 +34,11 @@ class Rows:
     def asking(self, wants: Callable[[SamplingParams], object]) -> list[int]:
         """The rows whose requests want something, by index."""
         return [row for row, request in enumerate(self.requests) if wants(request.sampling_params)]
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """Of the tokens to choose. Plain greedy rows do not ask."""
+        return np.array([row.position for row in self._rows], np.int64)
 
     @cached_property
     def num_output_tokens(self) -> NDArray[np.int64]:

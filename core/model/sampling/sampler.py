@@ -5,6 +5,7 @@ log-probabilities of the raw logits
 → greedy rows: the most likely token; others: temperature → min_p → top_k → top_p → draw
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -56,19 +57,19 @@ class Sampler:
         if batch.requests != self._requests:
             self._arrange(batch, logits)
         # A mask may hide a NaN. Without one, whoever is chosen shows it: NaN counts as the most likely.
-        num_nans = _count_nans(logits, logits.amax(-1)) if self._processors or mask is not None else {}
+        num_nans = _count_nans(logits, logits.amax(-1).tolist()) if self._processors or mask is not None else {}
         logprobs = self._logprobs.compute(logits) if self._logprobs is not None else []
         if mask is not None:
             mask.apply(logits)
         for processor in self._processors:
             processor.apply(logits, batch)
         token_ids = self._choose(logits, batch)
-        chosen = logits.gather(1, token_ids[:, None])[:, 0]
+        chosen: list[float] = logits.gather(1, token_ids[:, None])[:, 0].tolist()
         return Sampled(
             token_ids.tolist(),
             self._logprobs.collect(logprobs, token_ids) if self._logprobs is not None else {},
             num_nans or _count_nans(logits, chosen),
-            _where(chosen == -torch.inf),
+            [row for row, logit in enumerate(chosen) if logit == -math.inf],
         )
 
     def _arrange(self, rows: Rows, logits: Tensor) -> None:
@@ -79,18 +80,20 @@ class Sampler:
 
     def _choose(self, logits: Tensor, rows: Rows) -> Tensor:
         if self._random is None:
-            return logits.argmax(-1)
+            return _most_likely(logits)
         drawn = self._random.draw(logits, rows)
         if self._random.is_whole_batch:
             return drawn
-        return logits.argmax(-1).index_copy_(0, self._random.rows, drawn)
+        return _most_likely(logits).index_copy_(0, self._random.rows, drawn)
 
 
-def _count_nans(logits: Tensor, witnesses: Tensor) -> dict[int, int]:
-    """By row, how many logits are NaN; ``witnesses`` [rows] are NaN where there is any."""
-    return {row: int(logits[row].isnan().sum()) for row in _where(witnesses.isnan())}
+def _most_likely(logits: Tensor) -> Tensor:
+    """int64 [rows]. On a CPU numpy takes a sixth of what torch does, on one thread."""
+    if logits.device.type != "cpu":
+        return logits.argmax(-1)
+    return torch.from_numpy(logits.numpy().argmax(-1))
 
 
-def _where(is_so: Tensor) -> list[int]:
-    rows: list[int] = is_so.nonzero()[:, 0].tolist()
-    return rows
+def _count_nans(logits: Tensor, witnesses: Sequence[float]) -> dict[int, int]:
+    """By row, how many logits are NaN; ``witnesses``, one for each row, are NaN where there is any."""
+    return {row: int(logits[row].isnan().sum()) for row, witness in enumerate(witnesses) if math.isnan(witness)}

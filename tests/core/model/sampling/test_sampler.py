@@ -171,6 +171,15 @@ def test_logprobs_of_named_tokens() -> None:
     assert sampled.logprobs[1].token_ids.shape == (1, 3)
 
 
+def test_of_equally_likely_tokens_the_first_is_chosen() -> None:
+    """As ``argmax`` of torch and numpy have it, also when all are masked."""
+    logits = torch.zeros(3, 40)
+    logits[0, 17] = logits[0, 33] = 2.0
+    logits[1, 39] = 1.0
+    logits[2] = -torch.inf
+    assert Sampler().sample(logits, next_rows(*(make_request() for _ in range(3)))).token_ids == [17, 39, 0]
+
+
 def test_nan_is_counted_in_its_row_alone() -> None:
     """Infinities and large numbers are no NaN."""
     logits = torch.randn(4, VOCAB_SIZE)
