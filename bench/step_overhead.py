@@ -114,7 +114,7 @@ class OneByOne(InProcessExecutor):
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
         self.watch.lap("schedule")
         future: Future[ModelRunnerOutput] = Future()
-        future.set_result(self._execute(scheduler_output))
+        future.set_result(self._execute(scheduler_output, lambda: None))
         self.watch.lap("sample")
         return future
 

@@ -21,6 +21,7 @@ import torch
 from core.config import ModelConfig
 from core.executor.interface import MEMORY_PARTS, ModelInfo, ModelRunnerOutput, SchedulerOutput
 from core.executor.memory_left import MemoryLeft
+from core.executor.model_thread import ModelThread
 from core.executor.profiler import Profiler
 from core.executor.worker_calls import call_worker
 from core.model.attention.kv_layout import KVLayout
@@ -62,9 +63,7 @@ class InProcessExecutor:
         self._runner: ModelRunner | None = ModelRunner(load(), adapters, make_attention)
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
-        # How many threads torch uses is, in part, each thread's own affair.
-        self._model_thread = ThreadPoolExecutor(1, "model", initializer=use_available_cpus)
-        self._model_thread.submit(int).result()  # It starts now: later the system may have none to give.
+        self._model_thread = ModelThread(self._execute)
         self._lora_thread = ThreadPoolExecutor(1, "lora")
 
     @classmethod
@@ -126,7 +125,7 @@ class InProcessExecutor:
         self._running.initialize_kv_cache(num_blocks, block_size)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> "Future[ModelRunnerOutput]":
-        return self._model_thread.submit(self._execute, scheduler_output)
+        return self._model_thread.start(scheduler_output)
 
     def load_lora(self, key: int, path: str) -> "Future[None]":
         adapters = self._existing_adapters
@@ -178,9 +177,9 @@ class InProcessExecutor:
             self._model_thread.shutdown()
         self._runner = None
 
-    def _execute(self, work: SchedulerOutput) -> ModelRunnerOutput:
+    def _execute(self, work: SchedulerOutput, before_forward: Callable[[], None]) -> ModelRunnerOutput:
         with self._profiler.step():
-            return self._running.execute(work)
+            return self._running.execute(work, before_forward)
 
     @property
     def _running(self) -> ModelRunner:

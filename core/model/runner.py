@@ -86,10 +86,11 @@ class ModelRunner:
         self._cache = self._make_cache()
 
     @torch.inference_mode()
-    def execute(self, work: SchedulerOutput) -> ModelRunnerOutput:
+    def execute(self, work: SchedulerOutput, before_forward: Callable[[], None] = lambda: None) -> ModelRunnerOutput:
         """Prefill chunks, decodes and drafts in one forward pass.
 
         Requests whose last known token it computed get a new one, and one more for each draft that was right.
+        ``before_forward`` is called when all is ready for the pass, if there is one.
         """
         self._forget(work.finished_request_ids)
         self._learn(work)
@@ -101,6 +102,7 @@ class ModelRunner:
             self._adapters.begin_step((span.request.lora, span.num_tokens) for span in batch.spans)
         inputs = self.model.embed(batch.token_ids)
         batch.place_embeds(inputs)
+        before_forward()
         hidden = self.model.forward(inputs, batch.positions, batch.attention)
         output = self._sample(batch, hidden, work.grammar_bitmask)
         self._score_prompts(batch, hidden, output)
