@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 
@@ -37,6 +37,7 @@ class RequestRecord:
         return self.arrivals[0][0] - self.start
 
 
+Request = TypeVar("Request")
 Send = Callable[[pb.GenerateRequest], Coroutine[Any, Any, RequestRecord]]
 
 
@@ -152,7 +153,9 @@ def _note(record: RequestRecord, event: pb.GenerateStreamResponse) -> None:
         record.num_cached_tokens = event.started.num_cached_tokens
 
 
-async def closed_loop(send: Send, requests: Iterable[pb.GenerateRequest], concurrency: int) -> list[RequestRecord]:
+async def closed_loop(
+    send: Callable[[Request], Coroutine[Any, Any, RequestRecord]], requests: Iterable[Request], concurrency: int
+) -> list[RequestRecord]:
     """Keeps ``concurrency`` requests running until all are done."""
     waiting = iter(requests)
 

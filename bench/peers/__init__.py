@@ -1,0 +1,1 @@
+"""Inference engines side by side on one machine, model and load."""
