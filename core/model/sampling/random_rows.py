@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from core.model.sampling.gumbel import draw_keys, gumbel_noise
+from core.model.sampling.most_likely import most_likely
 from core.model.sampling.rows import Rows
 from core.model.sampling.truncation import Truncation, candidate_sizes, is_truncated
 
@@ -65,7 +66,10 @@ class RandomRows:
 
 def _draw_from_all(logits: Tensor, keys: Tensor) -> Tensor:
     token_ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
-    return gumbel_noise(keys, token_ids).add_(logits).argmax(-1)
+    # On a CPU row by row: one stays in the cache while its noise is made.
+    num_rows = 1 if logits.device.type == "cpu" else len(logits)
+    parts = zip(torch.split(logits, num_rows), torch.split(keys, num_rows), strict=True)
+    return torch.cat([most_likely(gumbel_noise(own_keys, token_ids).add_(part)) for part, own_keys in parts])
 
 
 def _places(is_so: list[bool], device: torch.device) -> Tensor:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.model.sampling.gumbel import _split_mix, draw_keys, gumbel_noise
+from core.model.sampling.gumbel import _bits, _numpy_bits, _split_mix, draw_keys, gumbel_noise
 
 VOCAB_SIZE = 49_152
 
@@ -40,6 +40,14 @@ def test_a_row_does_not_depend_on_the_others_nor_on_the_vocabulary() -> None:
     keys = torch.from_numpy(draw_keys(np.array([5, 6], np.uint64), np.array([105, 106], np.uint64)))
     few = torch.tensor([[9, 3], [0, 49_151]], dtype=torch.int32)
     assert torch.equal(gumbel_noise(keys, few), together[5:7].gather(1, few.long()))
+
+
+def test_every_device_has_the_same_bits() -> None:
+    """Those that torch makes, and those that numpy makes on a CPU."""
+    keys, token_ids = draw_keys(np.arange(3, dtype=np.uint64), np.arange(5, 8, dtype=np.uint64)), np.arange(1000)
+    on_cpu = _numpy_bits(keys.view(np.uint32), token_ids.astype(np.uint32))
+    assert torch.equal(_bits(torch.from_numpy(keys), torch.arange(1000, dtype=torch.int32)), torch.from_numpy(on_cpu))
+    assert (on_cpu >= 0).all()
 
 
 def test_values_are_uniform_and_finite() -> None:
