@@ -56,14 +56,14 @@ lock: .venv/.dev ## write constraints.txt anew, from what .venv holds
 	mv constraints.new constraints.txt
 
 clean: ## remove .venv and everything else that was made
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv build core/native/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/.core: pyproject.toml constraints.txt | $(BIN)/python
+.venv/.core: pyproject.toml constraints.txt setup.py $(wildcard core/native/*.cpp core/native/*.h) | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[core]'
 	@touch $@
 

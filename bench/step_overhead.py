@@ -27,8 +27,9 @@ from core.executor.in_process import InProcessExecutor
 from core.executor.interface import ModelRunnerOutput, SchedulerOutput
 from core.executor.profiler import Profiler
 from core.model.architecture import ModelShape
-from core.model.model import Attention, Model
+from core.model.model import Model, StepAttention
 from core.model.registry import load_model
+from core.native.kernels import Kernels
 from core.wire.codec import Encoder
 from core.wire.messages import EngineCoreRequest
 from core.wire.sampling_params import SamplingParams
@@ -83,6 +84,14 @@ class StandIn:
         return self._model.dtype
 
     @property
+    def kv_dtype(self) -> torch.dtype:
+        return self._model.kv_dtype
+
+    @property
+    def native_kernels(self) -> Kernels | None:
+        return self._model.native_kernels
+
+    @property
     def num_weight_bytes(self) -> int:
         return self._model.num_weight_bytes
 
@@ -92,7 +101,7 @@ class StandIn:
         self._watch.lap("embed")
         return rows
 
-    def forward(self, inputs: Tensor, _positions: Tensor, _attention: Attention) -> Tensor:
+    def forward(self, inputs: Tensor, _positions: Tensor, _attention: StepAttention) -> Tensor:
         self.gaps.append(time.perf_counter() - self._left_at)
         hashlib.sha256(self._data)
         self._left_at = time.perf_counter()

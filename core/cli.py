@@ -101,13 +101,6 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     default=SpeculationConfig.prompt_lookup_min,
     help="Fewest last tokens of a request that must occur in it, for a draft.",
 )
-@option(
-    "--max-itl-stretch",
-    type=float,
-    default=SchedulerConfig.max_itl_stretch,
-    help="How much longer those who decode may wait for a token while a later prompt is computed, 2 = twice as long; "
-    "0 = no bound.",
-)
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
     "--kv-cache-memory",
@@ -135,7 +128,8 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     "--quantization",
     default=ModelConfig.quantization,
     metavar="NAME",
-    help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
+    help="none: computation in --dtype on dequantized weights. auto: on a CPU the weights of a GGUF stay quantized, "
+    "and meet activations of 8 bits.",
 )
 @option(
     "--tokenizer",
@@ -153,7 +147,14 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     "--attention-backend",
     default=ModelConfig.attention_backend,
     metavar="NAME",
-    help="torch, or on a GPU flash: FlashAttention, for bfloat16 or float16 and blocks that it can read.",
+    help="native, torch, or on a GPU flash: FlashAttention, for bfloat16 or float16 and blocks that it can read. "
+    "auto: native on a CPU where it can, else torch.",
+)
+@option(
+    "--kernels",
+    default=ModelConfig.kernels,
+    metavar="NAME",
+    help="What computes float32 on a CPU: avx512, avx2 or torch. auto: the first of them that the CPU can run.",
 )
 @option(
     "--data-parallel-size-local",
@@ -193,7 +194,6 @@ def command(
     num_speculative_tokens: int,
     prompt_lookup_max: int,
     prompt_lookup_min: int,
-    max_itl_stretch: float,
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,
@@ -202,6 +202,7 @@ def command(
     quantization: str,
     device: str,
     attention_backend: str,
+    kernels: str,
     data_parallel_size_local: int,
     tokenizer: Path | None,
     preload_vocabulary: bool,
@@ -223,7 +224,7 @@ def command(
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching, prefix_hash_seed)
         speculation = SpeculationConfig(num_speculative_tokens, prompt_lookup_max, prompt_lookup_min)
         scheduler = SchedulerConfig(
-            *(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy, speculation, max_itl_stretch)
+            max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy, speculation
         )
         rank = process.handshake.rank
         kv_events = make_kv_events(kv_events_endpoint, kv_events_topic, kv_events_replay_endpoint, rank)
@@ -233,7 +234,7 @@ def command(
         raise click.UsageError(str(error)) from error
     model_config = ModelConfig(
         *(model, dtype, quantization, device, max_model_len, seed, data_parallel_size_local, max_logprobs),
-        *(tokenizer, preload_vocabulary, attention_backend),
+        *(tokenizer, preload_vocabulary, attention_backend, kernels),
     )
     load = functools.partial(
         load_engine,

@@ -31,7 +31,6 @@ from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.registry import load_model
 from core.model.runner import ModelRunner
-from core.model.step_batch import MakeAttention, find_attention, paged_attention
 from core.model.step_memory import largest_step_bytes, weight_bytes_to_come
 from core.model.tensor_group import TensorGroup
 from core.model.threads import use_available_cpus
@@ -54,13 +53,13 @@ class InProcessExecutor:
         profiler: Profiler,
         num_sharing: int = 1,
         adapters: Adapters | None = None,
-        make_attention: MakeAttention = paged_attention,
+        attention_backend: str = ModelConfig.attention_backend,
     ) -> None:
         self._load = load
         self._adapters = adapters
         self._profiler = profiler
         self._num_sharing = num_sharing
-        self._runner: ModelRunner | None = ModelRunner(load(), adapters, make_attention)
+        self._runner: ModelRunner | None = ModelRunner(load(), adapters, attention_backend)
         self._model_info = _describe(self._running.model)
         self._device = self._running.model.device
         self._model_thread = ModelThread(self._execute)
@@ -82,8 +81,7 @@ class InProcessExecutor:
         profiler = Profiler(profile_dir, f"-rank{group.rank}" if group else "")
         adapters = None if max_lora_rank is None else Adapters(max_lora_rank)
         load = functools.partial(load_model, config, adapters, group)
-        make_attention = find_attention(config.attention_backend)
-        executor = cls(load, profiler, config.num_cores_here, adapters, make_attention)
+        executor = cls(load, profiler, config.num_cores_here, adapters, config.attention_backend)
         if adapters is not None and adapters.num_modules == 0:
             raise ValueError("--enable-lora: the layers of this model cannot be adapted")
         return executor
@@ -106,7 +104,7 @@ class InProcessExecutor:
     def memory_left(self, num_tokens: int, num_logits: int) -> MemoryLeft:
         model, on_gpu = self._running.model, self._device.type == "cuda"
         shape, element_bytes = model.architecture, model.dtype.itemsize
-        is_packed = model.dtype == torch.float32 and not on_gpu
+        is_packed = model.dtype == torch.float32 and not on_gpu and model.native_kernels is None
         return MemoryLeft.of(
             on_gpu,
             free_memory_bytes(self._device),
@@ -215,7 +213,7 @@ def _describe(model: Model) -> ModelInfo:
         max_model_len=architecture.max_model_len,
         vocab_size=architecture.vocab_size,
         dtype=str(model.dtype).removeprefix("torch."),
-        kv_bytes_per_token=2 * layout.group_size * architecture.kv_size * model.dtype.itemsize,
+        kv_bytes_per_token=2 * layout.group_size * architecture.kv_size * model.kv_dtype.itemsize,
         hidden_size=architecture.hidden_size,
         kv_windows=layout.windows,
     )

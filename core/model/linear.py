@@ -1,13 +1,18 @@
 """Linear layers: the seam where quantized and device-specific kernels go."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from core.model.weights.affine_rows import AffineRows
+from core.native.kernels import Kernels, Matrix
+
 QUANTIZATIONS = ("auto", "none")
-"""``none`` is the reference: maths in the model's dtype on dequantized weights; ``auto`` means the same for now."""
+"""``none``: maths in the model's dtype on dequantized weights; ``auto``: weights stay as the file has them quantized,
+where there are kernels for that, and are multiplied with activations of 8 bits."""
 
 
 class Linear(Protocol):
@@ -42,7 +47,27 @@ class PackedLinear:
         return result
 
 
+class NativeLinear:
+    """By our own kernels: float32 on the CPU, weights float32 or quantized. ``weights`` are stacked by output."""
+
+    def __init__(self, kernels: Kernels, weights: Sequence[Tensor | AffineRows], bias: Tensor | None) -> None:
+        parts = [_pack(kernels, part) for part in weights]
+        self.native = kernels.Linear(parts, None if bias is None else bias.numpy())
+        self.num_bytes = sum(part.num_bytes for part in parts)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        outputs = torch.empty(len(rows), self.native.num_outputs)
+        self.native.multiply(rows.contiguous().numpy(), outputs.numpy())
+        return outputs
+
+
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """The fastest layer for the device and dtype of ``weight`` [out_size, in_size]."""
+    """The fastest layer of torch's for the device and dtype of ``weight`` [out_size, in_size]."""
     on_cpu = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return PackedLinear(weight, bias) if on_cpu and weight.dtype == torch.float32 else DenseLinear(weight, bias)
+
+
+def _pack(kernels: Kernels, weights: Tensor | AffineRows) -> Matrix:
+    if isinstance(weights, Tensor):
+        return kernels.pack_dense(weights.contiguous().numpy())
+    return kernels.pack_affine(weights.quants, weights.scales, weights.offsets, weights.group, weights.bits)

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from core.model.architecture import ModelShape
+from core.model.attention.native_attention import NativeAttention
+from core.native.kernels import Kernels
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Attention(Protocol):
         ...
 
 
+StepAttention = Attention | NativeAttention
+"""A ``NativeAttention`` is for models that have ``native_kernels``."""
+
+
 class Model(Protocol):
     """A decoder over flat batches: tokens of all requests in one row, no padding."""
 
@@ -47,7 +53,17 @@ class Model(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the computation and of the KV cache."""
+        """Of the computation."""
+        ...
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        """Of the KV cache."""
+        ...
+
+    @property
+    def native_kernels(self) -> Kernels | None:
+        """Those that compute all its layers in one call, if there are such."""
         ...
 
     @property
@@ -59,7 +75,7 @@ class Model(Protocol):
         """The model's own inputs [tokens, hidden_size] of int64 [tokens], in memory of their own."""
         ...
 
-    def forward(self, inputs: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+    def forward(self, inputs: Tensor, positions: Tensor, attention: StepAttention) -> Tensor:
         """Hidden states [tokens, hidden_size] of ``inputs`` [tokens, hidden_size] at ``positions`` int64 [tokens]."""
         ...
 

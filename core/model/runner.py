@@ -1,14 +1,12 @@
 """Runs the model for one scheduler step: requests in, tokens out."""
 
-import functools
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from core.executor.interface import GrammarBitmask, ModelRunnerOutput, SchedulerOutput
-from core.model.attention.flash_attention import check_flash_attention
-from core.model.attention.paged_kv_cache import PagedKVCache
+from core.model.attention.backends import AttentionBackend, KVCache, find_backend
 from core.model.lora.adapters import Adapters
 from core.model.model import Model
 from core.model.request_state import RequestState
@@ -18,20 +16,19 @@ from core.model.sampling.rows import Row
 from core.model.sampling.sampler import Sampler
 from core.model.settling import settle
 from core.model.span import Span
-from core.model.step_batch import MakeAttention, StepBatch, flash_attention, paged_attention
+from core.model.step_batch import StepBatch
 
 
 class ModelRunner:
     """Keeps the requests that the scheduler told it of, and the KV cache they share."""
 
-    def __init__(
-        self, model: Model, adapters: Adapters | None = None, make_attention: MakeAttention = paged_attention
-    ) -> None:
+    def __init__(self, model: Model, adapters: Adapters | None = None, attention_backend: str = "auto") -> None:
         self._model: Model | None = model
         self._adapters = adapters
-        self._make_attention = make_attention
-        self._cache: PagedKVCache | None = None
-        self._make_cache: Callable[[], PagedKVCache] | None = None
+        self._backend_name = attention_backend
+        self._backend: AttentionBackend | None = None
+        self._num_blocks = 0
+        self._cache: KVCache | None = None
         self._requests: dict[str, RequestState] = {}
         self._prompt_logprobs: dict[str, PromptLogprobs] = {}
         self._sampler = Sampler()
@@ -48,7 +45,7 @@ class ModelRunner:
         return self._model
 
     @property
-    def cache(self) -> PagedKVCache:
+    def cache(self) -> KVCache:
         """Raises RuntimeError while it has none."""
         if self._cache is None:
             raise RuntimeError("the KV cache is asleep")
@@ -72,18 +69,13 @@ class ModelRunner:
 
     def initialize_kv_cache(self, num_blocks: int, block_size: int) -> None:
         """Block 0 is the null block. Raises ValueError if the attention cannot read such blocks."""
-        model = self.model
-        self._make_cache = functools.partial(
-            PagedKVCache, model.architecture, num_blocks, block_size, model.device, model.dtype
-        )
-        self._cache = self._make_cache()
-        if self._make_attention is flash_attention:
-            check_flash_attention(self._cache, model.architecture.num_kv_heads)
+        self._backend = find_backend(self._backend_name, self.model, block_size)
+        self._num_blocks = num_blocks
+        self.restore_kv_cache()
 
     def restore_kv_cache(self) -> None:
         """One like the one that was dropped, empty. The model may still be asleep."""
-        assert self._make_cache is not None, "there was one"
-        self._cache = self._make_cache()
+        self._cache = self._existing_backend.make_cache(self._num_blocks)
 
     @torch.inference_mode()
     def execute(self, work: SchedulerOutput, before_forward: Callable[[], None] = lambda: None) -> ModelRunnerOutput:
@@ -97,7 +89,7 @@ class ModelRunner:
         spans = [self._span(request_id, count) for request_id, count in work.num_scheduled_tokens.items() if count]
         if not spans:
             return ModelRunnerOutput()
-        batch = StepBatch(spans, self.cache, self._make_attention)
+        batch = StepBatch(spans, self.cache, self._existing_backend.attend)
         if self._adapters is not None:
             self._adapters.begin_step((span.request.lora, span.num_tokens) for span in batch.spans)
         inputs = self.model.embed(batch.token_ids)
@@ -107,6 +99,11 @@ class ModelRunner:
         output = self._sample(batch, hidden, work.grammar_bitmask)
         self._score_prompts(batch, hidden, output)
         return output
+
+    @property
+    def _existing_backend(self) -> AttentionBackend:
+        assert self._backend is not None, "initialize_kv_cache comes first"
+        return self._backend
 
     def _forget(self, request_ids: list[str]) -> None:
         for request_id in request_ids:

@@ -1,44 +1,16 @@
 """One step's scheduled tokens as the flat tensors that the model reads."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from core.model.attention.block_tables import pad_block_tables
-from core.model.attention.flash_attention import FlashAttention
-from core.model.attention.paged_attention import AttentionGroup, PagedAttention
-from core.model.attention.paged_kv_cache import PagedKVCache
-from core.model.model import Attention
+from core.model.attention.backends import KVCache, MakeAttention, paged_attention
 from core.model.prompt_rows import place_rows
 from core.model.sampling.rows import Row
 from core.model.span import Span
-
-MakeAttention = Callable[[Sequence[Span], PagedKVCache], Attention]
-"""Of spans in the order in which their tokens are in the batch."""
-
-
-def paged_attention(spans: Sequence[Span], cache: PagedKVCache) -> PagedAttention:
-    """By torch's own operations, on any device: those of a kind attend together."""
-    groups = [_make_group(list(same), cache) for _, same in itertools.groupby(spans, lambda span: span.group_key)]
-    return PagedAttention(cache, groups)
-
-
-def flash_attention(spans: Sequence[Span], cache: PagedKVCache) -> FlashAttention:
-    """By FlashAttention: GPUs, and what ``check_flash_attention`` lets pass."""
-    return FlashAttention(spans, cache, lambda: paged_attention(spans, cache))
-
-
-_BACKENDS: dict[str, MakeAttention] = {"torch": paged_attention, "flash": flash_attention}
-
-
-def find_attention(name: str) -> MakeAttention:
-    """Raises ValueError for a name that is none."""
-    if name not in _BACKENDS:
-        raise ValueError(f"attention_backend must be one of {', '.join(_BACKENDS)}, got {name!r}")
-    return _BACKENDS[name]
 
 
 class StepBatch:
@@ -47,9 +19,7 @@ class StepBatch:
     ``token_ids`` and ``positions`` int64 [tokens]; ``ends[i]`` is the row after the last of ``spans[i]``.
     """
 
-    def __init__(
-        self, spans: Iterable[Span], cache: PagedKVCache, make_attention: MakeAttention = paged_attention
-    ) -> None:
+    def __init__(self, spans: Iterable[Span], cache: KVCache, make_attention: MakeAttention = paged_attention) -> None:
         self.spans = sorted(spans, key=lambda span: (span.group_key, span.request.lora or 0))
         self.ends = list(itertools.accumulate(span.num_tokens for span in self.spans))
         self.token_ids = torch.from_numpy(
@@ -75,9 +45,3 @@ class StepBatch:
         for span, end in zip(self.spans, self.ends, strict=True):
             if span.request.embeds is not None and span.start < span.request.num_prompt_tokens:
                 place_rows(span.request.embeds, span.start, inputs[end - span.num_tokens : end])
-
-
-def _make_group(spans: Sequence[Span], cache: PagedKVCache) -> AttentionGroup:
-    positions = np.array([span.start for span in spans])[:, None] + np.arange(spans[0].num_tokens)
-    tables = [pad_block_tables(spans, cache.block_size, group) for group in range(len(cache.layout.windows))]
-    return AttentionGroup(cache, tables, positions)

@@ -47,13 +47,6 @@ _ENGINE_OPTIONS = [
         default=2,
         help="Fewest last tokens of a request that must occur in it, for a draft.",
     ),
-    click.option(
-        "--max-itl-stretch",
-        type=click.FloatRange(min=0),
-        default=2.5,
-        help="How much longer those who decode may wait for a token while a later prompt is computed, 2 = twice as "
-        "long; 0 = no bound.",
-    ),
     click.option("--block-size", type=_AT_LEAST_ONE, default=16, help="Tokens in one block of the KV cache."),
     click.option(
         "--kv-cache-memory",
@@ -80,7 +73,8 @@ _ENGINE_OPTIONS = [
         "--quantization",
         default="auto",
         metavar="NAME",
-        help="none: computation in --dtype on dequantized weights. auto: the core's choice.",
+        help="none: computation in --dtype on dequantized weights. auto: on a CPU the weights of a GGUF stay "
+        "quantized, and meet activations of 8 bits.",
     ),
     click.option(
         "--preload-vocabulary/--no-preload-vocabulary",
@@ -90,9 +84,16 @@ _ENGINE_OPTIONS = [
     click.option("--device", default="cpu", metavar="NAME", help="Where the model runs: cpu, cuda or cuda:N."),
     click.option(
         "--attention-backend",
-        default="torch",
+        default="auto",
         metavar="NAME",
-        help="torch, or on a GPU flash: FlashAttention, for bfloat16 or float16 and blocks that it can read.",
+        help="native, torch, or on a GPU flash: FlashAttention, for bfloat16 or float16 and blocks that it can read. "
+        "auto: native on a CPU where it can, else torch.",
+    ),
+    click.option(
+        "--kernels",
+        default="auto",
+        metavar="NAME",
+        help="What computes float32 on a CPU: avx512, avx2 or torch. auto: the first of them that the CPU can run.",
     ),
     click.option(
         "--tensor-parallel-size",
@@ -169,7 +170,6 @@ CORE_KEYS = (
     "num-speculative-tokens",
     "prompt-lookup-max",
     "prompt-lookup-min",
-    "max-itl-stretch",
     "block-size",
     "kv-cache-memory",
     "enable-prefix-caching",
@@ -180,6 +180,7 @@ CORE_KEYS = (
     "preload-vocabulary",
     "device",
     "attention-backend",
+    "kernels",
     "tensor-parallel-size",
     "nnodes",
     "node-rank",

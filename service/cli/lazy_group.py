@@ -4,7 +4,6 @@ After the pattern "Lazily Loading Subcommands" of click's documentation; the one
 listing the commands imports none.
 """
 
-import gc
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
@@ -21,11 +20,7 @@ class LazyCommand(NamedTuple):
 
     def load(self) -> click.Command:
         module, _, name = self.path.partition(":")
-        gc.disable()  # All that is imported stays: looking for garbage in it again and again takes a seventh more.
-        try:
-            return cast(click.Command, getattr(import_module(module), name))
-        finally:
-            gc.enable()
+        return cast(click.Command, getattr(import_module(module), name))
 
 
 class LazyGroup(click.Group):

@@ -58,11 +58,14 @@ def _admin_address(folder: Path) -> str:
 
 
 @contextmanager
-def serving(*flags: str, model: str = MODEL) -> Iterator[Server]:
-    """Serves ``model`` until the block ends, and then kills what still lives. Raises ServerError with the log."""
+def serving(*flags: str, model: str = MODEL, quantization: str = "none") -> Iterator[Server]:
+    """Serves ``model`` until the block ends, and then kills what still lives. Raises ServerError with the log.
+
+    In float32 if nothing else is said: the reference is.
+    """
     # Not under pytest's tmp_path: the path of a socket may have 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="sg") as folder:
         addresses = ["--grpc-address", "127.0.0.1:0", "--admin-address", _admin_address(Path(folder))]
-        addresses += ["--metrics-address", "127.0.0.1:0"]
+        addresses += ["--metrics-address", "127.0.0.1:0", "--quantization", quantization]
         with ServerProcess(["serve", model, *addresses, *flags], environment={"TMPDIR": folder}) as process:
             yield Server(process, Path(folder))

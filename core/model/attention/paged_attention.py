@@ -40,8 +40,8 @@ class AttentionGroup:
     def attend(self, layer: int, query: Tensor, rule: AttentionRule) -> Tensor:
         """[tokens, heads * head_size] for ``query`` [tokens, heads, head_size]."""
         layer_group = self._cache.layout.groups[layer]
-        slots, mask = self._sights.get((layer_group, rule.window)) or self._look(layer_group, rule.window)
-        key, value = (kept.transpose(1, 2) for kept in self._cache.gather(layer, slots))
+        slots, mask = self._sights.get((layer_group, rule.window)) or self._look(layer_group, rule.window, query.dtype)
+        key, value = (kept.transpose(1, 2).to(query.dtype) for kept in self._cache.gather(layer, slots))
         by_request = query.view(mask.shape[0], -1, *query.shape[1:]).transpose(1, 2)
         if rule.softcap is None and rule.sinks is None:
             attended = functional.scaled_dot_product_attention(
@@ -51,7 +51,7 @@ class AttentionGroup:
             attended = _attend_by_hand(by_request, key, value, mask, rule)
         return attended.transpose(1, 2).reshape(self.num_tokens, -1)
 
-    def _look(self, layer_group: int, window: int | None) -> _Sight:
+    def _look(self, layer_group: int, window: int | None, dtype: torch.dtype) -> _Sight:
         """Made once a step: the layers of a group have the same window."""
         places = self._places(window)
         context_lens = self._positions[:, -1:] + 1
@@ -59,7 +59,7 @@ class AttentionGroup:
         kept = self._slots(self._block_tables[layer_group], np.minimum(places, context_lens.max() - 1))
         slots = torch.from_numpy(np.where(places < context_lens, kept, NULL_SLOT)).to(self._cache.device)
         if (mask := self._masks.get(window)) is None:
-            self._masks[window] = mask = self._make_mask(places, window)
+            self._masks[window] = mask = self._make_mask(places, window, dtype)
         self._sights[layer_group, window] = sight = _Sight(slots, mask)
         return sight
 
@@ -73,13 +73,13 @@ class AttentionGroup:
         oldest = np.maximum(self._positions[:, :1] - window + 1, 0)
         return oldest + np.arange((self._positions[:, -1:] - oldest).max() + 1)
 
-    def _make_mask(self, places: IntArray, window: int | None) -> Tensor:
+    def _make_mask(self, places: IntArray, window: int | None, dtype: torch.dtype) -> Tensor:
         places, positions = places[:, None, None], self._positions[:, None, :, None]
         hidden = places > positions
         if window is not None:
             hidden |= places <= positions - window
         device = self._cache.device
-        mask = torch.zeros(hidden.shape, dtype=self._cache.dtype, device=device)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
         return mask.masked_fill_(torch.from_numpy(hidden).to(device), -torch.inf)
 
     def _slots(self, block_table: IntArray, positions: IntArray) -> IntArray:

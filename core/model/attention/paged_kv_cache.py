@@ -43,10 +43,10 @@ class PagedKVCache:
         return self._keys[place].unflatten(0, shape), self._values[place].unflatten(0, shape)
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
-        """Put ``key`` and ``value`` [tokens, kv_heads, head_size] where ``slots`` [tokens] says."""
+        """Put ``key`` and ``value`` [tokens, kv_heads, head_size], of any dtype, where ``slots`` [tokens] says."""
         place = self.layout.places[layer]
-        self._keys[place].index_copy_(0, slots, key)
-        self._values[place].index_copy_(0, slots, value)
+        self._keys[place].index_copy_(0, slots, key.to(self.dtype))
+        self._values[place].index_copy_(0, slots, value.to(self.dtype))
 
     def gather(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Copies [*slots.shape, kv_heads, head_size] of the keys and values in ``slots``."""

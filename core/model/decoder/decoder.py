@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor
 
+from core.model.attention.native_attention import NativeAttention
 from core.model.decoder.layer import load_layer
 from core.model.decoder.layer_loader import LayerLoader
+from core.model.decoder.native_decoder import NativeDecoder
 from core.model.decoder.norm import Norm
 from core.model.decoder.rope import Ropes
 from core.model.families import FAMILIES
-from core.model.model import Attention
+from core.model.model import StepAttention
 from core.model.weights.load_progress import logged_layers
 from core.model.weights.weight_source import WeightSource
 
@@ -20,7 +22,7 @@ _ROPE_FACTORS = "rope_freqs.weight"
 class Decoder:
     """RMS norms, rotary positions, grouped-query attention and gated feed-forward.
 
-    Few, large operations: at one token a step the linears take 25 ms, so every call beside them counts.
+    Where the kernels can do all of its layers, they do it in one call; else in few, large operations.
     """
 
     def __init__(self, loader: LayerLoader) -> None:
@@ -38,12 +40,18 @@ class Decoder:
         self._ropes = Ropes(a.ropes, a.head_size, _rope_factors(source), self.device)
         source.check_all_taken()
         self.num_weight_bytes = loader.num_bytes
+        self._native = NativeDecoder.make(loader.kernels, a, self._layers, self._norm, self._ropes)
+        self.native_kernels = loader.kernels if self._native else None
+        self.kv_dtype = torch.float16 if loader.has_quantized else loader.dtype
 
     def embed(self, token_ids: Tensor) -> Tensor:
         rows = self._embedding(token_ids.cpu()).to(self.device, self.dtype)
         return rows if self._embedding_scale is None else rows * self._embedding_scale
 
-    def forward(self, inputs: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+    def forward(self, inputs: Tensor, positions: Tensor, attention: StepAttention) -> Tensor:
+        if isinstance(attention, NativeAttention):
+            assert self._native is not None, "whose attention it is"
+            return self._native.forward(inputs, attention)
         hidden = inputs
         for layer, rotation in zip(self._layers, self._ropes.at(positions, self.dtype), strict=True):
             hidden = layer(hidden, rotation, attention)

@@ -24,10 +24,10 @@ class FeedForward:
         sizes = {"gate_proj": a.intermediate_size, "up_proj": a.intermediate_size}
         if family.has_fused_projections:
             sizes = {"gate_up_proj": 2 * a.intermediate_size}
-        self._gate_up = loader.linear({f"{prefix}.{name}": size for name, size in sizes.items()}, a.hidden_size)
-        self._down = loader.linear({f"{prefix}.down_proj": a.hidden_size}, a.intermediate_size)
+        self.gate_up = loader.linear({f"{prefix}.{name}": size for name, size in sizes.items()}, a.hidden_size)
+        self.down = loader.linear({f"{prefix}.down_proj": a.hidden_size}, a.intermediate_size)
         self._activate = _ACTIVATIONS[family.activation]
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        gate, up = self._gate_up(hidden).chunk(2, -1)
-        return self._down(self._activate(gate) * up)
+        gate, up = self.gate_up(hidden).chunk(2, -1)
+        return self.down(self._activate(gate) * up)

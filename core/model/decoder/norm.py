@@ -11,11 +11,11 @@ class Norm:
     """Of hidden states [tokens, ``size``]."""
 
     def __init__(self, name: str, size: int, eps: float, loader: LayerLoader) -> None:
-        self._weight = loader.vector(f"{name}.weight", size)
+        self.weight = loader.vector(f"{name}.weight", size)
         self._eps = eps
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        return functional.rms_norm(hidden, self._weight.shape, self._weight, self._eps)
+        return functional.rms_norm(hidden, self.weight.shape, self.weight, self._eps)
 
 
 class HeadNorm:
@@ -23,8 +23,8 @@ class HeadNorm:
 
     def __init__(self, num_heads: dict[str, int], head_size: int, eps: float, loader: LayerLoader) -> None:
         weights = [loader.vector(f"{name}.weight", head_size).expand(count, -1) for name, count in num_heads.items()]
-        self._weight = torch.cat(weights)
+        self.weight = torch.cat(weights)
         self._eps = eps
 
     def __call__(self, heads: Tensor) -> Tensor:
-        return functional.rms_norm(heads, heads.shape[-1:], None, self._eps) * self._weight
+        return functional.rms_norm(heads, heads.shape[-1:], None, self._eps) * self.weight

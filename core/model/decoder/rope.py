@@ -36,17 +36,20 @@ class Ropes:
 
     def __init__(self, by_layer: Sequence[Rope], head_size: int, factors: Tensor | None, device: torch.device) -> None:
         different = list(dict.fromkeys(by_layer))
-        self._places = [different.index(rope) for rope in by_layer]
+        self.places = [different.index(rope) for rope in by_layer]
+        """For each layer, which of the different ones is its."""
         self._frequencies = [rope_frequencies(rope, head_size, factors).to(device) for rope in different]
         self._scales = [_attention_factor(rope.yarn) if rope.yarn else 1.0 for rope in different]
 
+    @property
+    def different(self) -> list[tuple[Tensor, float]]:
+        """The frequencies [head_size / 2] of each, and what cosine and sine are multiplied by."""
+        return list(zip(self._frequencies, self._scales, strict=True))
+
     def at(self, positions: Tensor, dtype: torch.dtype) -> list[Rotation]:
         """One for each layer."""
-        different = [
-            Rotation.of(positions, frequencies, dtype, scale)
-            for frequencies, scale in zip(self._frequencies, self._scales, strict=True)
-        ]
-        return [different[place] for place in self._places]
+        different = [Rotation.of(positions, frequencies, dtype, scale) for frequencies, scale in self.different]
+        return [different[place] for place in self.places]
 
 
 def rope_frequencies(rope: Rope, head_size: int, factors: Tensor | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from transformers.utils.quantization_config import Mxfp4Config
 
 from core.config import ModelConfig
 from core.model.architecture import ModelShape
+from core.model.attention.native_attention import NativeAttention
 from core.model.hf.attention import NAME, CausalMask, Layer, StepReceiver
 from core.model.hf.config import longest_context, read_config
 from core.model.hf.linears import EXPERTS, adapt_linears, replace_linears
@@ -20,7 +21,7 @@ from core.model.hf.parts import ModelParts
 from core.model.hf.probe import Probed, UnservableError, check_unchanged, probe, run_apart
 from core.model.hf.rotation import settle_rotation
 from core.model.lora.adapters import Adapters
-from core.model.model import Attention
+from core.model.model import StepAttention
 from core.model.weights.load_progress import logged_wait
 from core.model.weights.weight_source import ModelLoadError
 
@@ -41,11 +42,14 @@ class TransformersModel:
         self.device: torch.device = parts.model.device
         self.dtype: torch.dtype = parts.model.dtype
         self.num_weight_bytes = num_weight_bytes
+        self.kv_dtype = self.dtype
+        self.native_kernels = None
 
     def embed(self, token_ids: Tensor) -> Tensor:
         return self._parts.embed(token_ids.to(self.device)).to(self.dtype)
 
-    def forward(self, inputs: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+    def forward(self, inputs: Tensor, positions: Tensor, attention: StepAttention) -> Tensor:
+        assert not isinstance(attention, NativeAttention), "it has no native kernels"
         return self._parts.hidden(inputs, positions, StepReceiver(attention, self._layers))
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from tests.model_files import find_smollm2
 
 @pytest.fixture(scope="session")
 def smollm2() -> Model:
-    return load_model(ModelConfig(path=find_smollm2()))
+    return load_model(ModelConfig(path=find_smollm2(), quantization="none"))
 
 
 @pytest.fixture(scope="session")

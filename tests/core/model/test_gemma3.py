@@ -26,7 +26,7 @@ BLOCK_SIZE = 4
 
 @pytest.fixture(scope="module")
 def gemma3() -> Model:
-    return load_model(ModelConfig(path=find_gemma3()))
+    return load_model(ModelConfig(path=find_gemma3(), quantization="none"))
 
 
 @pytest.mark.parametrize("case", GEMMA3_CASES, ids=lambda case: case["name"])

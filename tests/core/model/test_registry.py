@@ -13,6 +13,8 @@ from tests.core.model.tiny_model import TINY, TinyModel
     ("settings", "message"),
     [
         ({"quantization": "int8"}, "quantization must be one of auto, none, got 'int8'"),
+        ({"attention_backend": "fast"}, "attention_backend must be one of auto, native, torch, flash, got 'fast'"),
+        ({"kernels": "sse"}, "kernels must be one of auto, avx512, avx2, torch, got 'sse'"),
         ({"dtype": "float8"}, "dtype must be one of auto, float32, bfloat16, float16, got 'float8'"),
         ({"device": "tpu"}, "device must be one of cpu.*, got 'tpu'"),
         ({"max_model_len": 513}, r"max_model_len must be in \[1, 512\], the model's own limit, got 513"),

@@ -91,4 +91,4 @@ def test_whatever_is_asked_for(executor: InProcessExecutor, asked: dict[str, Any
             assert (last.finish_reason, last.stop_reason) == (expected.finish_reason, expected.stop_reason)
             assert (outputs[0].new_prompt_logprobs_tensors is None) == (cut > 0 or "prompt_logprobs" not in asked)
             if "logprobs" in asked:
-                np.testing.assert_allclose(scores(outputs), scores(undisturbed)[cut:], atol=1e-5)
+                np.testing.assert_allclose(scores(outputs), scores(undisturbed)[cut:], atol=1e-4)

@@ -109,6 +109,7 @@ class PoisonedModel:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.architecture, self.device, self.dtype = model.architecture, model.device, model.dtype
+        self.kv_dtype, self.native_kernels = model.kv_dtype, None
 
     def embed(self, token_ids: Tensor) -> Tensor:
         self._is_poisoned = token_ids == self.POISON

@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from core.executor.interface import NewRequest
 from core.model.architecture import ModelShape
+from core.model.attention.backends import paged_attention
 from core.model.attention.flash_attention import FlashAttention, check_flash_attention
 from core.model.attention.paged_kv_cache import PagedKVCache
 from core.model.model import Attention, AttentionRule
 from core.model.request_state import RequestState
 from core.model.span import Span
-from core.model.step_batch import find_attention, paged_attention
 from core.wire.sampling_params import SamplingParams
 
 BLOCK_SIZE, HEADS, KV_HEADS, HEAD_SIZE = 4, 4, 2, 8
@@ -107,8 +107,6 @@ def test_a_batch_is_as_by_torch(windows: tuple[int | None, ...], softcap: float 
 
 
 def test_where_it_cannot_be() -> None:
-    """A CPU, or an unknown name: a sentence at the load."""
+    """A CPU: a sentence at the start."""
     with pytest.raises(ValueError, match=r"attention_backend must be torch for torch\.float32 on cpu with blocks of 4"):
         check_flash_attention(make_cache((None,)), KV_HEADS)
-    with pytest.raises(ValueError, match="attention_backend must be one of torch, flash, got 'fast'"):
-        find_attention("fast")

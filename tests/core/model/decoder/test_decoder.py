@@ -22,7 +22,7 @@ TOLERANCE = 2e-3
 
 
 def load(path: Path, dtype: str = "auto") -> Model:
-    return load_model(ModelConfig(path=path, dtype=dtype))
+    return load_model(ModelConfig(path=path, dtype=dtype, quantization="none"))
 
 
 @pytest.fixture(params=["safetensors", "gguf"])

@@ -31,7 +31,7 @@ PROMPTS = [random_tokens(20, TINY.vocab_size, seed) for seed in range(4)]
 
 def adapted(folder: Path, max_rank: int = 16) -> tuple[Model, Adapters]:
     adapters = Adapters(max_rank)
-    return load_model(ModelConfig(path=folder), adapters), adapters
+    return load_model(ModelConfig(path=folder, quantization="none"), adapters), adapters
 
 
 def logits_of(

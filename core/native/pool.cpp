@@ -1,0 +1,88 @@
+#include "pool.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+
+namespace sluicegate {
+
+namespace {
+
+constexpr int kFieldBits = 20;
+constexpr uint64_t kFieldMask = (1u << kFieldBits) - 1;
+constexpr int kSpins = 2000;  // some 50 microseconds; then whoever else wants the core may have it
+
+int num_items_of(uint64_t ticket) { return (int)(ticket >> kFieldBits & kFieldMask); }
+int next_of(uint64_t ticket) { return (int)(ticket & kFieldMask); }
+
+class Patience {
+   public:
+    void wait() {
+        if (++num_waits_ < kSpins) {
+            _mm_pause();
+        } else {
+            sched_yield();
+        }
+    }
+
+   private:
+    int num_waits_ = 0;
+};
+
+}  // namespace
+
+Pool::Pool(int num_threads) {
+    for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { serve(); });
+}
+
+Pool::~Pool() {
+    is_ending_ = true;
+    is_awake_ = 1;
+    is_awake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+}
+
+Pool::Session::Session(Pool& pool) : pool_(pool) {
+    pool_.is_awake_.store(1);
+    pool_.is_awake_.notify_all();
+}
+
+Pool::Session::~Session() { pool_.is_awake_.store(0); }
+
+void Pool::share(int num_items, Call call, const void* work) {
+    call_ = call;
+    work_ = work;
+    num_left_.store(num_items, std::memory_order_relaxed);
+    uint64_t number = (ticket_.load(std::memory_order_relaxed) >> 2 * kFieldBits) + 1;
+    ticket_.store(number << 2 * kFieldBits | (uint64_t)num_items << kFieldBits, std::memory_order_release);
+    while (take_one()) {
+    }
+    for (Patience patience; num_left_.load(std::memory_order_acquire) > 0;) patience.wait();
+}
+
+// Whether there was an item to take. Who has one may read call_ and work_: they stay until it is computed.
+bool Pool::take_one() {
+    uint64_t seen = ticket_.load(std::memory_order_acquire);
+    if (next_of(seen) >= num_items_of(seen)) return false;
+    uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
+    if (next_of(ticket) >= num_items_of(ticket)) return false;
+    call_(work_, next_of(ticket));
+    num_left_.fetch_sub(1, std::memory_order_acq_rel);
+    return true;
+}
+
+void Pool::serve() {
+    while (!is_ending_.load(std::memory_order_relaxed)) {
+        for (Patience patience; is_awake_.load(std::memory_order_relaxed) && !is_ending_.load(std::memory_order_relaxed);) {
+            if (take_one()) {
+                patience = Patience();
+            } else {
+                patience.wait();
+            }
+        }
+        if (!is_ending_.load()) is_awake_.wait(0);
+    }
+}
+
+}  // namespace sluicegate
