@@ -101,6 +101,13 @@ def _check_model(_ctx: click.Context, _param: click.Parameter, model: Path) -> P
     default=SpeculationConfig.prompt_lookup_min,
     help="Fewest last tokens of a request that must occur in it, for a draft.",
 )
+@option(
+    "--max-itl-stretch",
+    type=float,
+    default=SchedulerConfig.max_itl_stretch,
+    help="How much longer those who decode may wait for a token while a later prompt is computed, 2 = twice as long; "
+    "0 = no bound.",
+)
 @option("--block-size", type=int, default=CacheConfig.block_size, help="Tokens in one block of the KV cache.")
 @option(
     "--kv-cache-memory",
@@ -194,6 +201,7 @@ def command(
     num_speculative_tokens: int,
     prompt_lookup_max: int,
     prompt_lookup_min: int,
+    max_itl_stretch: float,
     block_size: int,
     kv_cache_memory: int | None,
     enable_prefix_caching: bool,
@@ -224,7 +232,7 @@ def command(
         cache = CacheConfig(block_size, kv_cache_memory, enable_prefix_caching, prefix_hash_seed)
         speculation = SpeculationConfig(num_speculative_tokens, prompt_lookup_max, prompt_lookup_min)
         scheduler = SchedulerConfig(
-            max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy, speculation
+            *(max_num_seqs, max_num_batched_tokens, async_scheduling, scheduling_policy, speculation, max_itl_stretch)
         )
         rank = process.handshake.rank
         kv_events = make_kv_events(kv_events_endpoint, kv_events_topic, kv_events_replay_endpoint, rank)

@@ -1,5 +1,6 @@
 """The core's settings: small frozen pieces, validated once; each class gets only its own."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -95,6 +96,8 @@ class SchedulerConfig:
     ``async_scheduling``: the next step is scheduled while one runs, as far as the executor can take it. It gains
     what a step takes beside the model, on a CPU some 0.2 %; newcomers wait for one step more.
     ``scheduling_policy``: ``fcfs``, first come, first served; ``priority``: by the requests' priorities, lower first.
+    ``max_itl_stretch``: how much longer than without them those who decode may wait for a token while later prompts are
+    computed beside them, 2 = twice as long; 0 = as long as a step of ``max_num_batched_tokens`` takes.
     """
 
     max_num_seqs: int = 64
@@ -102,6 +105,7 @@ class SchedulerConfig:
     async_scheduling: bool = False
     scheduling_policy: SchedulingPolicy = "fcfs"
     speculation: SpeculationConfig = SpeculationConfig()
+    max_itl_stretch: float = 2.5
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:
@@ -112,6 +116,8 @@ class SchedulerConfig:
         if self.async_scheduling and self.speculation.num_speculative_tokens:
             reason = "a draft continues tokens that a step in flight has yet to give"
             raise ValueError(f"num_speculative_tokens must be 0 with async_scheduling: {reason}")
+        if self.max_itl_stretch != 0 and not 1 < self.max_itl_stretch < math.inf:
+            raise ValueError(f"max_itl_stretch must be 0 or more than 1, got {self.max_itl_stretch}")
 
 
 _DEFAULT_MAX_IN_MEMORY = 16

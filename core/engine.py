@@ -13,6 +13,7 @@
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from core.lora.loras import Loras
 from core.request import Request
 from core.request_limits import RequestError, RequestLimits, check_request
 from core.scheduler import Outputs, Scheduler
+from core.step_pace import StepPace
 from core.structured_output.grammars import Grammars
 from core.utilities import Utilities
 from core.wire.messages import EngineCoreRequest, EngineReadyResponse
@@ -56,8 +58,9 @@ class EngineCore:
         lora: LoraConfig | None = None,
         max_logprobs: int = MAX_LOGPROBS,
         grammars: Grammars | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``lora`` None: without adapters."""
+        """``lora`` None: without adapters. ``clock``: what steps are timed by, in seconds."""
         num_batches = _count_batches(executor, scheduler_config)
         groups = [
             KVGroup(index, window, cache_config.block_size, num_batches * scheduler_config.max_num_batched_tokens)
@@ -79,8 +82,9 @@ class EngineCore:
         event_log = KVEventLog(cache_config.block_size, kv_events.publish) if kv_events else None
         kv_cache = KVCache(size.num_blocks, cache_config.block_size, self._hasher, event_log, groups)
         loras = Loras(lora, executor) if lora is not None else None
-        self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size, loras)
-        self._batch_queue = BatchQueue(executor, num_batches)
+        self._pace = StepPace(scheduler_config.max_itl_stretch)
+        self.scheduler = Scheduler(scheduler_config, kv_cache, vocab_size, self._pace, loras)
+        self._batch_queue = BatchQueue(executor, num_batches, clock)
         self._utilities = Utilities(self.scheduler, executor)
         self.lockstep: LockstepPart | None = None
         if executor.model_info.needs_lockstep:
@@ -145,7 +149,8 @@ class EngineCore:
             if not self.scheduler.has_work():  # else a grammar does not know yet what may come next
                 self._utilities.settle_pauses()
             return {}, False
-        step, result = self._batch_queue.wait_for_oldest()
+        step, result, seconds = self._batch_queue.wait_for_oldest()
+        self._pace.observe(step.num_decode_tokens, step.num_prefill_tokens, seconds)
         self.scheduler.abort_requests(self.aborts_queue.take())
         return self.scheduler.update_from_output(step, result), bool(step.shares)
 

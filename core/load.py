@@ -1,6 +1,7 @@
 """From settings to an engine. torch is imported here, and only where there is no rank process to have it."""
 
 import contextlib
+import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ def load_engine(
 ) -> Engine:
     """Load the model and build the engine around it. Raises ValueError for a setting that the model rules out."""
     if hosts.tensor_parallel_size == 1:  # With several, it is the ranks that have torch, and look at the model.
+        _import_torch()
         from core.embedding.load import holds_embedding_model, load_embedding_engine
 
         if holds_embedding_model(model.path):
@@ -66,6 +68,16 @@ def load_engine(
     )
     _log_sizes(engine.ready_response, model.device, cache.enable_prefix_caching)
     return engine
+
+
+def _import_torch() -> None:
+    """For good: the garbage collector, which would walk 250,000 objects again and again, gets to see none of them."""
+    gc.disable()
+    try:
+        import core.executor.in_process  # noqa: F401
+    finally:
+        gc.enable()
+    gc.freeze()
 
 
 def _sizes_of(path: Path) -> list[int]:

@@ -36,7 +36,7 @@ class Request:
     those of the steps in flight as well, which have not said yet what they compute. ``block_tables`` has one table for
     each group of layers, all with room for ``num_slots`` tokens; a waiting request has none.
     ``token_ids`` has a placeholder where ``embeds`` has the input. ``arrival_number`` is the scheduler's: the requests
-    that came to it before.
+    that came to it before. ``flowing_since`` is too: those that had come when its answer was in full flow, None before.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Request:
         "eos_token_id",
         "events",
         "finish_reason",
+        "flowing_since",
         "lora_request",
         "max_num_tokens",
         "name",
@@ -89,6 +90,7 @@ class Request:
         # What is no time at all has no place among times.
         self.arrival_time = math.inf if math.isnan(message.arrival_time) else message.arrival_time
         self.arrival_number = 0
+        self.flowing_since: int | None = None
         self.sampling_params = params
         resume = resume_of(params)
         seed_id = message.request_id if resume is None else resume.request_id

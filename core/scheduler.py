@@ -3,6 +3,8 @@
 A request waits, runs, and may be preempted: its blocks go to one that comes before it, and it starts over with the
 tokens it has, at its place in the queue. There is no prefill phase: every running request is computed up to its last
 token as far as the step's token budget goes, the first in order first. The order is that of arrival, or of priority.
+Beside answers that are in full flow, later prompts get as many tokens as make a step only so much longer: see StepPace.
+Those that were there when an answer began came with it, and share the step in full: a burst is not to be drawn out.
 
 ``schedule`` and ``update_from_output`` are separate calls, and only the step passes from one to the other. A step may
 be scheduled before the one that runs has ended. It counts on the tokens that one will give, but on nothing they say:
@@ -10,7 +12,6 @@ blocks are found by others only after the update, and what nobody wants any more
 blocks of such a step may be somebody else's by then, who writes them later, because steps run in their order.
 """
 
-import itertools
 import logging
 from collections.abc import Iterable
 
@@ -27,6 +28,7 @@ from core.scheduler_stats import make_stats
 from core.speculation import Speculation
 from core.step import Share, Step
 from core.step_fault import find_fault
+from core.step_pace import StepPace
 from core.structured_output.constraint import Constraint
 from core.wire.messages import REFUSED, EngineCoreOutput, EngineCoreOutputs, EventType, FinishReason
 from core.wire.sampling_params import Violation
@@ -35,12 +37,21 @@ logger = logging.getLogger(__name__)
 
 Outputs = dict[int, EngineCoreOutputs]
 """One message per front end, by client index."""
+_NUM_TOKENS_IN_FLOW = 8
+"""An answer is in full flow when it has as many: requests that were sent together have all arrived by then."""
 
 
 class Scheduler:
     """Shares one KV cache out among requests. Owned by the busy loop: no locks."""
 
-    def __init__(self, config: SchedulerConfig, kv_cache: KVCache, vocab_size: int, loras: Loras | None = None) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv_cache: KVCache,
+        vocab_size: int,
+        pace: StepPace,
+        loras: Loras | None = None,
+    ) -> None:
         self.kv_cache = kv_cache
         self.loras = loras
         self.requests: dict[str, Request] = {}
@@ -51,8 +62,9 @@ class Scheduler:
         self.pause_state = PauseState.UNPAUSED
         self._config = config
         self._vocab_size = vocab_size
+        self._pace = pace
         self._speculation = Speculation(config.speculation, kv_cache)
-        self._arrival_numbers = itertools.count()
+        self._num_arrivals = 0
         # Not told yet: to the model runner, to the front ends, to anyone.
         self._forgotten_ids: list[str] = []
         self._pending_outputs: Outputs = {}
@@ -83,7 +95,8 @@ class Scheduler:
         if request.lora_request is not None and self.loras is not None:
             self.loras.hold(request)
         request.record(EventType.QUEUED)
-        request.arrival_number = next(self._arrival_numbers)
+        request.arrival_number = self._num_arrivals
+        self._num_arrivals += 1
         self.requests[request_id] = request
         self.waiting.add(request)
 
@@ -146,6 +159,7 @@ class Scheduler:
         step = Step(self._config.max_num_batched_tokens)
         if self.pause_state is not PauseState.PAUSED_ALL:
             num_preemptions = self.num_preemptions
+            self._limit_newcomers(step)
             self._schedule_running(step)
             # Who is admitted now would only take the blocks that were just found to be too few.
             if self.pause_state is PauseState.UNPAUSED and self.num_preemptions == num_preemptions:
@@ -184,12 +198,18 @@ class Scheduler:
         if self.loras is not None:
             self.loras.check_integrity(self.requests.values())
 
+    def _limit_newcomers(self, step: Step) -> None:
+        decoding = [request for request in self.running if request.num_due_tokens == 1]
+        since = [request.flowing_since for request in decoding if request.flowing_since is not None]
+        if since:
+            step.limit_newcomers(min(since), self._pace.max_prefill_tokens(len(decoding)))
+
     def _schedule_running(self, step: Step) -> None:
         """Give each running request its tokens, in order."""
         position = 0
         while position < len(self.running) and step.budget > 0:
             request = self.running[position]
-            if num_tokens := min(request.num_due_tokens, step.budget):
+            if num_tokens := step.room_for(request):
                 block_ids = self._grow(request, num_tokens)
                 if block_ids is None:
                     break
@@ -233,12 +253,12 @@ class Scheduler:
         biding: set[Request] = set()
         while step.budget > 0 and len(self.running) + len(biding) < self._config.max_num_seqs:
             request = self._choose(queued for queued in self.waiting if queued not in biding)
-            if request is None or not request.num_due_tokens:
+            if request is None or not step.room_for(request):
                 break
             if self.kv_cache.is_about_to_find_more(request, self.running.before(request)):
                 biding.add(request)
                 continue
-            if (biding and request.num_due_tokens > step.budget) or not self.kv_cache.admit(request):
+            if (biding and request.num_due_tokens > step.room_for(request)) or not self.kv_cache.admit(request):
                 break
             self._admit(request, step)
 
@@ -276,6 +296,8 @@ class Scheduler:
 
     def _append(self, request: Request, token_ids: list[int], result: ModelRunnerOutput) -> EngineCoreOutput:
         output, stop = append_tokens(request, token_ids, result)
+        if request.flowing_since is None and request.num_output_tokens >= _NUM_TOKENS_IN_FLOW:
+            request.flowing_since = self._num_arrivals
         # Drafts after a stop were right and are computed, but are not in the request.
         request.num_computed_tokens = request.num_tokens - 1
         self.kv_cache.remember(request)

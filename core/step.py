@@ -1,5 +1,6 @@
 """One step as the scheduler makes it: work for the executor, and whom the result is for."""
 
+import math
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -23,6 +24,11 @@ class Share(NamedTuple):
         """Whether the request has ended or lost its blocks since: what the step gives it is for nobody."""
         return not self.request.is_running or self.request.num_preemptions != self.num_preemptions
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether it is one token, but for the guesses."""
+        return self.num_tokens - self.num_draft_tokens == 1
+
 
 class Step:
     """The scheduler fills it, with at most ``budget`` tokens. Once started it does not change any more."""
@@ -33,9 +39,32 @@ class Step:
         self.constrained: list[Request] = []
         """Those of the requests that follow a grammar and get a token."""
         self.budget = budget
+        self._first_newcomer: float = math.inf
+        self._newcomer_budget: float = math.inf
 
     def __repr__(self) -> str:
         return f"Step({self.work.num_scheduled_tokens}, {self.budget} tokens left)"
+
+    @property
+    def num_decode_tokens(self) -> int:
+        """Guesses too."""
+        return sum(share.num_tokens for share in self.shares if share.is_decode)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares if not share.is_decode)
+
+    def limit_newcomers(self, first: int, budget: float) -> None:
+        """Compute at most ``budget`` tokens of all requests whose arrival number is ``first`` or more.
+
+        That is for prefill: each request that has one token to compute may have it.
+        """
+        self._first_newcomer, self._newcomer_budget = first, budget
+
+    def room_for(self, request: Request) -> int:
+        """How many of the tokens that ``request`` is due it may have."""
+        num_tokens = min(request.num_due_tokens, self.budget)
+        return num_tokens if not self._is_limited(request) else int(min(num_tokens, self._newcomer_budget))
 
     def begin(self, request: Request) -> None:
         """Compute the first tokens of a request that the executor does not know."""
@@ -51,7 +80,7 @@ class Step:
             lora=request.adapter.key if request.adapter is not None else None,
         )
         self.work.new_requests.append(new)
-        self._compute(request, min(request.num_due_tokens, self.budget))
+        self._compute(request, self.room_for(request))
 
     def go_on(self, request: Request, num_tokens: int, new_block_ids: list[list[int]]) -> None:
         """Compute ``num_tokens`` more of a request that the executor knows."""
@@ -75,7 +104,12 @@ class Step:
         self.budget -= len(draft_token_ids)
         share.request.num_scheduled_tokens += len(draft_token_ids)
 
+    def _is_limited(self, request: Request) -> bool:
+        return request.arrival_number >= self._first_newcomer and request.num_due_tokens > 1
+
     def _compute(self, request: Request, num_tokens: int) -> None:
+        if self._is_limited(request):
+            self._newcomer_budget -= num_tokens
         self.work.num_scheduled_tokens[request.request_id] = num_tokens
         self.shares.append(Share(request, num_tokens, request.num_preemptions))
         self.budget -= num_tokens

@@ -149,7 +149,8 @@ class FrontEnd:
 
     async def load(self, engines: Engines, cores: Cores) -> Backend:
         """What is behind the gate. The tokenizer is read while the cores load; the first failure is raised as it is."""
-        text, engine_info = await _together(asyncio.to_thread(ModelText.load, self._config.model), cores.load())
+        # The cores first: they take longest, and reading the tokenizer leaves this thread little of the interpreter.
+        engine_info, text = await _together(cores.load(), asyncio.to_thread(ModelText.load, self._config.model))
         model = text.served_by(engine_info, self._config.max_model_len, self._config.limits.max_logprobs)
         smallest = min(max_cached_tokens(engine.response) for engine in engines.all if engine.response is not None)
         given = self._config.limits

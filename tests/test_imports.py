@@ -59,11 +59,11 @@ def _loaded_by(statement: str) -> set[str]:
         ("import core.wire.codec, core.wire.messages, core.wire.handshake", {"grpc", "google", "torch"}),
         ("import sluicegate_client", {"torch", "zmq", "core", "service"}),
         ("import service.cli", {"grpc", "torch", "zmq"}),
-        ("import core.executor.in_process, core.embedding.load", {"transformers"}),
+        ("import core.executor.in_process, core.embedding.load", {"transformers", "sympy"}),
     ],
 )
 def test_a_fresh_interpreter_loads_only_what_is_meant(statement: str, absent: set[str]) -> None:
-    """The gateway runs without torch, the core without gRPC, the command starts without either."""
+    """The gateway runs without torch, the core without gRPC and torch's compiler, the command starts without any."""
     assert not _loaded_by(statement) & absent
 
 

@@ -47,6 +47,13 @@ _ENGINE_OPTIONS = [
         default=2,
         help="Fewest last tokens of a request that must occur in it, for a draft.",
     ),
+    click.option(
+        "--max-itl-stretch",
+        type=click.FloatRange(min=0),
+        default=2.5,
+        help="How much longer those who decode may wait for a token while a later prompt is computed, 2 = twice as "
+        "long; 0 = no bound.",
+    ),
     click.option("--block-size", type=_AT_LEAST_ONE, default=16, help="Tokens in one block of the KV cache."),
     click.option(
         "--kv-cache-memory",
@@ -170,6 +177,7 @@ CORE_KEYS = (
     "num-speculative-tokens",
     "prompt-lookup-max",
     "prompt-lookup-min",
+    "max-itl-stretch",
     "block-size",
     "kv-cache-memory",
     "enable-prefix-caching",

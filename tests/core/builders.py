@@ -1,7 +1,7 @@
 """Requests and engines for tests, with everything defaulted that a test does not speak of."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from core.busy_loop import NOTHING_RAN_SLEEP_S
@@ -55,11 +55,14 @@ def make_engine(
     async_scheduling: bool = False,
     scheduling_policy: SchedulingPolicy = "fcfs",
     num_speculative_tokens: int = 0,
+    max_itl_stretch: float = 2.5,
     executor: FakeExecutor | None = None,
     kv_events: KVEventSink | None = None,
     lora: LoraConfig | None = None,
     grammars: Grammars | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> EngineCore:
+    """``clock``: by default steps take no time, and how long they take plays no part."""
     memory = num_blocks * block_size * FAKE_MODEL.kv_bytes_per_token
     engine = EngineCore(
         executor or FakeExecutor(),
@@ -70,11 +73,13 @@ def make_engine(
             async_scheduling,
             scheduling_policy,
             SpeculationConfig(num_speculative_tokens, prompt_lookup_max=4, prompt_lookup_min=1),
+            max_itl_stretch,
         ),
         max_model_len,
         kv_events=kv_events,
         lora=lora,
         grammars=grammars,
+        clock=clock,
     )
     MADE.append(engine)
     return engine

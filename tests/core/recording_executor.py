@@ -23,3 +23,21 @@ class RecordingExecutor(FakeExecutor):
     def num_tokens(self) -> dict[str, int]:
         """By request, in all steps together."""
         return dict(sum(map(Counter, self.steps), Counter[str]()))
+
+
+class TimedExecutor(RecordingExecutor):
+    """On its own clock a step takes ``base_s``, and ``token_s`` for each token."""
+
+    def __init__(self, base_s: float, token_s: float, **settings: Any) -> None:
+        super().__init__(on_step=self._pass_time, **settings)
+        self._base_s = base_s
+        self._token_s = token_s
+        self.now_s = 0.0
+
+    def clock(self) -> float:
+        """Seconds."""
+        return self.now_s
+
+    def _pass_time(self, number: int) -> None:
+        num_tokens = sum(self.steps[number - 1].values())
+        self.now_s += self._base_s * bool(num_tokens) + self._token_s * num_tokens

@@ -7,10 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from core.batch_queue import BatchQueue
+from core.block_pool import Block
 from core.executor.fake import FAKE_MODEL, FakeExecutor
 from core.executor.fake_request import FakeExecutorError
+from core.step import Step
 from core.wire.messages import FinishReason
-from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, step, tokens_of
+from tests.core.builders import add, expected_tokens, flatten, make_engine, make_request, run_to_end, step, tokens_of
+from tests.core.recording_executor import TimedExecutor
 
 PROMPT = list(range(100, 113))
 
@@ -52,6 +56,31 @@ def test_how_many_steps_are_in_flight(async_scheduling: bool, needs_lockstep: bo
     add(engine, prompt=PROMPT, max_tokens=4)
     assert tokens_of(run_to_end(engine)["r"]) == expected_tokens(PROMPT, 4)
     assert max(queued) == most_queued
+
+
+def test_a_step_is_timed_from_when_it_can_run() -> None:
+    """4 seconds and one for each token: the time that it waits behind another is not its own, nor is that between."""
+    executor = TimedExecutor(base_s=4, token_s=1, runs_late=True)
+    queue = BatchQueue(executor, 2, executor.clock)
+    executor.initialize_kv_cache(num_blocks=9, block_size=16)
+    seconds = []
+    for number, num_tokens in enumerate((3, 5, 7)):
+        queue.start(make_step(f"r{number}", num_tokens))
+        if number:
+            seconds.append(queue.wait_for_oldest().seconds)
+    seconds.append(queue.wait_for_oldest().seconds)
+    executor.now_s += 100
+    queue.start(make_step("r3", 9))
+    assert [*seconds, queue.wait_for_oldest().seconds] == [7, 9, 11, 13]
+
+
+def make_step(request_id: str, num_tokens: int) -> Step:
+    """A request's first, which computes its whole prompt."""
+    request = make_request(request_id, range(num_tokens), max_tokens=1)
+    request.block_tables = [[Block(1)]]
+    step = Step(100)
+    step.begin(request)
+    return step
 
 
 def test_a_long_prefill_is_cut_while_its_first_piece_runs() -> None:

@@ -50,6 +50,8 @@ def test_help_names_every_variable() -> None:
         (("/tmp", *ADDRESS, "--max-model-len", "0"), "0 is not in the range x>=1"),
         (("/tmp", *ADDRESS, "--num-speculative-tokens", "33"), "num_speculative_tokens must be in [0, 32], got 33"),
         (("/tmp", *ADDRESS, "--num-speculative-tokens=3", "--async-scheduling"), "must be 0 with async_scheduling"),
+        (("/tmp", *ADDRESS, "--max-itl-stretch", "1"), "max_itl_stretch must be 0 or more than 1, got 1.0"),
+        (("/tmp", *ADDRESS, "--max-itl-stretch", "nan"), "max_itl_stretch must be 0 or more than 1, got nan"),
         (("/tmp", *ADDRESS, "--scheduling-policy", "sjf"), "'sjf' is not one of 'fcfs', 'priority'"),
         (("/tmp", *ADDRESS, "--kv-cache-memory", "2GB"), "'2GB' is not a size such as 2GiB"),
         (("/tmp", *ADDRESS, "--kv-events-endpoint", "5557"), "kv_events_endpoint must be tcp://HOST:PORT"),

@@ -5,6 +5,7 @@ it is started, or as late as possible, when it is waited for. What can happen in
 priority, with drafts.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -29,6 +30,8 @@ class RandomTraffic(RuleBasedStateMachine):
     kv_windows: tuple[int | None, ...] = (None,)
     scheduling_policy: SchedulingPolicy = "fcfs"
     num_speculative_tokens = 0
+    max_num_batched_tokens = 7
+    max_itl_stretch = 0.0
     vocab_size = FAKE_MODEL.vocab_size
 
     def __init__(self) -> None:
@@ -38,12 +41,14 @@ class RandomTraffic(RuleBasedStateMachine):
         self.engine = make_engine(
             num_blocks=8 * len(self.kv_windows) + 1,
             max_num_seqs=4,
-            max_num_batched_tokens=7,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             max_model_len=32,
             async_scheduling=self.async_scheduling,
             scheduling_policy=self.scheduling_policy,
             num_speculative_tokens=self.num_speculative_tokens,
+            max_itl_stretch=self.max_itl_stretch,
             executor=self.executor,
+            clock=itertools.count().__next__,
         )
         self.prompts = {}
         self.received: dict[str, list[int]] = {}
@@ -167,6 +172,18 @@ class RandomTrafficDraftedWindows(RandomTrafficDrafted):
     kv_windows = (None, 6, 3)
 
 
+class RandomTrafficPaced(RandomTrafficDrafted):
+    """Prompts fit into one step, but those that come beside answers in full flow are cut."""
+
+    max_num_batched_tokens = 40
+    max_itl_stretch = 1.01
+
+
+class RandomTrafficPacedLate(RandomTrafficLate):
+    max_num_batched_tokens = 40
+    max_itl_stretch = 1.01
+
+
 SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestRandomTraffic = RandomTraffic.TestCase
 TestRandomTraffic.settings = SETTINGS
@@ -184,6 +201,10 @@ TestRandomTrafficDrafted = RandomTrafficDrafted.TestCase
 TestRandomTrafficDrafted.settings = SETTINGS
 TestRandomTrafficDraftedWindows = RandomTrafficDraftedWindows.TestCase
 TestRandomTrafficDraftedWindows.settings = SETTINGS
+TestRandomTrafficPaced = RandomTrafficPaced.TestCase
+TestRandomTrafficPaced.settings = SETTINGS
+TestRandomTrafficPacedLate = RandomTrafficPacedLate.TestCase
+TestRandomTrafficPacedLate.settings = SETTINGS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from core.model.attention.block_tables import IntArray, pad_block_tables
 from core.model.attention.paged_kv_cache import PagedKVCache
@@ -15,6 +14,13 @@ from core.model.span import Span
 
 VarlenAttention = Callable[..., Any]
 """As ``torch.nn.attention.varlen.varlen_attn``."""
+
+
+def varlen_attn(*args: Any, **kwargs: Any) -> Any:
+    """torch's own. It brings torch's compiler, a second of work that a core without FlashAttention is spared."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn(*args, **kwargs)
 
 
 class FlashAttention:
