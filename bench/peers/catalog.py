@@ -2,14 +2,14 @@
 
 from functools import partial
 
-from bench.peers import library, llama_server
+from bench.peers import library, llama_server, vllm
 from bench.peers.environment import PeerEnvironment
 from bench.peers.peer import Family, Peer
 from bench.peers.sluicegate import OURS
 from bench.workload import WORKLOADS, Workload
 
-_LLAMA, _OPENVINO, _CTRANSLATE2, _TRANSFORMERS = map(
-    PeerEnvironment, ("llama-server", "openvino", "ctranslate2", "transformers")
+_LLAMA, _OPENVINO, _CTRANSLATE2, _TRANSFORMERS, _VLLM = map(
+    PeerEnvironment, ("llama-server", "openvino", "ctranslate2", "transformers", "vllm")
 )
 
 
@@ -50,6 +50,13 @@ PEERS = {
             "generate, float32, sdpa, 2 threads, static batch; in process",
             partial(library.start, driver="transformers", home=_TRANSFORMERS, converter="dense"),
             needs=_TRANSFORMERS.complete,
+        ),
+        Peer(
+            _VLLM.name,
+            Family.FLOAT32,
+            "float32, compiled, OMP_NUM_THREADS 2, libiomp5, nobind; its gRPC server, token ids",
+            partial(vllm.start, home=_VLLM),
+            needs=_VLLM.complete,
         ),
     )
 }

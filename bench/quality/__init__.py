@@ -1,0 +1,1 @@
+"""What quantized weights cost in quality, beside what they cost in another engine."""
