@@ -1,7 +1,7 @@
 """What the modules of kernels have: module.cpp in types.
 
 All arrays are C-contiguous and of the type that is named; others raise TypeError, wrong shapes ValueError. None of the
-calls holds the interpreter while it computes, and one at a time may compute.
+calls holds the interpreter while it computes; of several threads one computes at a time.
 """
 
 from collections.abc import Sequence

@@ -24,6 +24,7 @@ Linear::Linear(std::vector<std::shared_ptr<const Matrix>> parts, std::vector<flo
 
 void Linear::multiply(Pool& pool, int num_rows, const QuantizedRows* rows, const float* values, float* outputs,
                       bool is_sum) const {
+    if (num_rows == 0) return;
     const int num_row_blocks = (num_rows + kRowsOfAnItem - 1) / kRowsOfAnItem;
     const int num_wanted = std::max(1, pool.num_threads() * kItemsOfAThread / num_row_blocks);
     const int num_strips = std::min(num_panels_, num_wanted);

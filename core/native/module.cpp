@@ -21,7 +21,7 @@ namespace {
 template <typename Element>
 using Array = py::array_t<Element, py::array::c_style>;
 
-std::unique_ptr<Pool> pool = std::make_unique<Pool>(1);
+Pool pool(1);
 
 void require(bool is_so, const std::string& what) {
     if (!is_so) throw std::invalid_argument(what);
@@ -77,13 +77,13 @@ void multiply(const Linear& linear, const Array<float>& rows, Array<float>& outp
     float* to = outputs.mutable_data();
     py::gil_scoped_release release;
     static thread_local QuantizedRows quantized;
-    Pool::Session session(*pool);
+    Pool::Session session(pool);
     if (linear.reads_quantized()) {
         quantized.reserve(num_rows, linear.num_inputs());
         QuantizedRows* bytes = &quantized;
-        pool->run(num_rows, [&](int row) { bytes->quantize(row, values + (int64_t)row * linear.num_inputs()); });
+        pool.run(num_rows, [&](int row) { bytes->quantize(row, values + (int64_t)row * linear.num_inputs()); });
     }
-    linear.multiply(*pool, num_rows, &quantized, values, to, false);
+    linear.multiply(pool, num_rows, &quantized, values, to, false);
 }
 
 // The paged KV cache of all layers: float32, or float16 as uint16.
@@ -147,9 +147,9 @@ void forward(Decoder& decoder, Array<float>& hidden, const Array<int32_t>& spans
     float* rows = hidden.mutable_data();
     py::gil_scoped_release release;
     if (cache.is_half()) {
-        decoder.forward(*pool, rows, num_rows, by_group, cache.as_half());
+        decoder.forward(pool, rows, num_rows, by_group, cache.as_half());
     } else {
-        decoder.forward(*pool, rows, num_rows, by_group, cache.as_float());
+        decoder.forward(pool, rows, num_rows, by_group, cache.as_float());
     }
 }
 
@@ -171,9 +171,10 @@ PYBIND11_MODULE(SLUICEGATE_MODULE, m) {
     m.doc() = "Kernels for " EXPANDED_STRING_OF(SLUICEGATE_MODULE);
     m.def("set_num_threads", [](int count) {
         require(count >= 1, "count must be at least 1");
-        if (count != pool->num_threads()) pool = std::make_unique<Pool>(count);
+        py::gil_scoped_release release;
+        pool.set_num_threads(count);
     }, py::arg("count"));
-    m.def("num_threads", [] { return pool->num_threads(); });
+    m.def("num_threads", [] { return pool.num_threads(); });
     m.def("pack_affine", &pack_affine, py::arg("quants").noconvert(), py::arg("scales").noconvert(),
           py::arg("offsets").noconvert(), py::arg("group"), py::arg("bits"));
     m.def("pack_dense", &pack_dense, py::arg("weights").noconvert());

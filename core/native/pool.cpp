@@ -32,18 +32,28 @@ class Patience {
 
 }  // namespace
 
-Pool::Pool(int num_threads) {
+void Pool::set_num_threads(int count) {
+    std::lock_guard<std::mutex> turn(turn_);
+    if (count == num_threads()) return;
+    stop();
+    start(count);
+}
+
+void Pool::start(int num_threads) {
+    is_awake_ = 0;
+    is_ending_ = false;
     for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { serve(); });
 }
 
-Pool::~Pool() {
+void Pool::stop() {
     is_ending_ = true;
     is_awake_ = 1;
     is_awake_.notify_all();
     for (auto& worker : workers_) worker.join();
+    workers_.clear();
 }
 
-Pool::Session::Session(Pool& pool) : pool_(pool) {
+Pool::Session::Session(Pool& pool) : pool_(pool), turn_(pool.turn_) {
     pool_.is_awake_.store(1);
     pool_.is_awake_.notify_all();
 }

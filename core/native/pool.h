@@ -10,7 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -18,12 +18,14 @@ namespace sluicegate {
 
 class Pool {
    public:
-    explicit Pool(int num_threads);
-    ~Pool();
+    explicit Pool(int num_threads) { start(num_threads); }
+    ~Pool() { stop(); }
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
     int num_threads() const { return (int)workers_.size() + 1; }
+    // Once nobody computes.
+    void set_num_threads(int count);
 
     // Calls work(item) for each item in [0, num_items), on any thread, and returns when all calls have.
     template <typename Work>
@@ -35,7 +37,7 @@ class Pool {
         if (num_items > 0) share(num_items, [](const void* it, int item) { (*static_cast<const Work*>(it))(item); }, &work);
     }
 
-    // While one lives the workers are awake.
+    // While one lives the workers are awake, and other callers wait for their turn.
     class Session {
        public:
         explicit Session(Pool& pool);
@@ -43,15 +45,19 @@ class Pool {
 
        private:
         Pool& pool_;
+        std::lock_guard<std::mutex> turn_;
     };
 
    private:
     using Call = void (*)(const void* work, int item);
 
+    void start(int num_threads);
+    void stop();
     void share(int num_items, Call call, const void* work);
     bool take_one();
     void serve();
 
+    std::mutex turn_;
     std::vector<std::thread> workers_;
     // Of the work at hand: a number that changes with each (24 bits), how many items it has and the next to take (20 bits each).
     std::atomic<uint64_t> ticket_{0};
