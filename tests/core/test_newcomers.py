@@ -141,6 +141,28 @@ def test_those_who_came_with_an_answer_are_no_newcomers_to_it() -> None:
     assert executor.steps[first]["early"] == 511
 
 
+def test_a_newcomer_to_one_of_two_answers_is_held_back_for_that_one() -> None:
+    """It came with the second, which is in full flow too by now, and after the first."""
+    engine, executor = make_timed()
+    flow(engine, executor)
+    add(engine, "second", [7, 8], max_tokens=1000)
+    add(engine, "long", [1, *LONG], max_tokens=1)
+    arrivals(engine, executor, "second", 20)
+    assert max(scheduled.get("long", 0) for scheduled in executor.steps) <= 30
+
+
+def test_newcomers_that_decode_all_get_their_token() -> None:
+    """More of them than the tokens of prefill that a step has for newcomers."""
+    engine, executor = make_timed(max_itl_stretch=1.1)
+    flow(engine, executor)
+    for number in range(40):
+        add(engine, f"new{number}", [number, 1, 2], max_tokens=1000)
+    add(engine, "long", LONG, max_tokens=1)
+    for _ in range(20):
+        engine.step()
+    assert len(executor.steps[-1]) == 42
+
+
 def test_prefill_comes_to_its_end_however_slow_it_is() -> None:
     """A token of it costs ten times what a whole step of decoding does: 16 in each step all the same."""
     engine, executor = make_timed(token_s=10 * BASE_S)

@@ -28,15 +28,29 @@ def add_message(engine: EngineCore, message: EngineCoreRequest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("async_scheduling", "prefill"),
-    [(False, [512, 512, 512]), (True, [512, 512, 32, 1 + 15 * 32])],
-    ids=["one by one", "overlapping"],
+    ("async_scheduling", "budget", "prefill"),
+    [
+        (False, 512, [512, 512, 512]),
+        (True, 512, [512, 512, 32, 1 + 15 * 32]),
+        (False, 2048, [1056, 1 + 15 * 32]),
+        (True, 2048, [1056, 1, 1 + 15 * 32]),
+    ],
+    ids=["small steps", "small steps that overlap", "large steps", "large steps that overlap"],
 )
-def test_sixteen_requests_compute_their_shared_beginning_once(async_scheduling: bool, prefill: list[int]) -> None:
-    """1,024 shared tokens and 32 of each, 512 in a step: three full steps; in one more if steps overlap."""
+def test_sixteen_requests_compute_their_shared_beginning_once(
+    async_scheduling: bool, budget: int, prefill: list[int]
+) -> None:
+    """1,024 shared tokens and 32 of each: 1,536 of prefill in all, though two such prompts would fit into one step."""
     executor = RecordingExecutor(runs_late=True)
-    sizes = {"num_blocks": 129, "block_size": 16, "max_num_seqs": 16, "max_model_len": 2048}
-    engine = make_engine(**sizes, max_num_batched_tokens=512, async_scheduling=async_scheduling, executor=executor)
+    engine = make_engine(
+        num_blocks=129,
+        block_size=16,
+        max_num_seqs=16,
+        max_num_batched_tokens=budget,
+        max_model_len=2048,
+        async_scheduling=async_scheduling,
+        executor=executor,
+    )
     shared = [i % 900 for i in range(1024)]
     prompts = {f"r{i}": [*shared, *range(i, i + 32)] for i in range(16)}
     for request_id, prompt in prompts.items():

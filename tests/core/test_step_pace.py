@@ -59,6 +59,14 @@ def test_more_decodes_allow_more() -> None:
     assert few >= as_seen / 8
 
 
+def test_the_first_of_many_decodes_costs_something() -> None:
+    """However dear prefill is, a step of one decode takes at least its part of a step of 64."""
+    pace = StepPace(1001)
+    pace.observe(64, 0, 0.064)
+    pace.observe(0, 64, 0.64)
+    assert pace.max_prefill_tokens(1) == pytest.approx(100, abs=1)
+
+
 def test_decodes_do_not_make_it_forget_prefill() -> None:
     """Ten thousand of them."""
     pace = make_pace((0, 512), (1, 0))
