@@ -11,7 +11,7 @@ say nothing of prefill. What a token costs is known at the sizes that steps have
 
 import math
 
-MIN_PREFILL_TOKENS = 16
+MIN_PREFILL_TOKENS = 4
 """In each step, whatever they take: every prefill comes to its end."""
 _DECODE_MEMORY = 3.0
 _PREFILL_MEMORY = 64.0

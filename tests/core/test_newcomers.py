@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from core.engine import EngineCore
+from core.step_pace import MIN_PREFILL_TOKENS
 from tests.core.builders import add, expected_tokens, flatten, make_engine, run_to_end, tokens_of
 from tests.core.recording_executor import TimedExecutor
 
@@ -158,16 +159,16 @@ def test_newcomers_that_decode_all_get_their_token() -> None:
     for number in range(40):
         add(engine, f"new{number}", [number, 1, 2], max_tokens=1000)
     add(engine, "long", LONG, max_tokens=1)
-    for _ in range(20):
+    for _ in range(60):
         engine.step()
     assert len(executor.steps[-1]) == 42
 
 
 def test_prefill_comes_to_its_end_however_slow_it_is() -> None:
-    """A token of it costs ten times what a whole step of decoding does: 16 in each step all the same."""
+    """A token of it costs ten times what a whole step of decoding does: four in each step all the same."""
     engine, executor = make_timed(token_s=10 * BASE_S)
     flow(engine, executor)
-    add(engine, "long", LONG[:64], max_tokens=1)
+    add(engine, "long", LONG[:16], max_tokens=1)
     first = len(executor.steps)
     arrivals(engine, executor, "long", 1)
-    assert [scheduled["long"] for scheduled in executor.steps[first:]] == [16] * 4
+    assert [scheduled["long"] for scheduled in executor.steps[first:]] == [MIN_PREFILL_TOKENS] * 4
