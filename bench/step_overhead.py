@@ -35,6 +35,8 @@ from core.wire.messages import EngineCoreRequest
 from core.wire.sampling_params import SamplingParams
 
 _PROMPT_LEN = 128
+_NUM_TOKEN_IDS = 128
+"""Of those in prompts: every vocabulary has as many."""
 _NUM_STEPS = 100
 _KV_CACHE_BYTES = 1 << 30
 _SAMPLINGS: dict[str, dict[str, Any]] = {"greedy": {"temperature": 0.0}, "random": {"temperature": 0.8}}
@@ -185,7 +187,7 @@ def _steps(
     engine = EngineCore(executor, CacheConfig(kv_cache_memory_bytes=_KV_CACHE_BYTES), config, max_model_len=1024)
     params.max_tokens, params.ignore_eos = _NUM_STEPS + 8, True
     for index in range(concurrency):
-        prompt = [(index * 104729 + position * 31) % 1000 for position in range(_PROMPT_LEN)]
+        prompt = [(index * 104729 + position * 31) % _NUM_TOKEN_IDS for position in range(_PROMPT_LEN)]
         message = EngineCoreRequest(f"request-{index}", prompt, None, params, None, 0.0, None, None, None)
         engine.add_request(engine.preprocess_add_request(message))
     while engine.has_requests():
