@@ -5,6 +5,7 @@ its multiplications are done; the two may overlap. The weights are read once a s
 """
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -60,7 +61,9 @@ def _float32_products(left: torch.Tensor, right: torch.Tensor) -> list[Callable[
 
 def _int8_products(left: torch.Tensor, right: torch.Tensor) -> list[Callable[[], Any]]:
     """FBGEMM and oneDNN as torch has them; the rounding of one matrix is part of it."""
-    weights = torch.quantize_per_tensor(right, 0.1, 0, torch.qint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        weights = torch.quantize_per_tensor(right, 0.1, 0, torch.qint8)
     products: list[Callable[[], Any]] = []
     for engine in {"x86", "fbgemm", "onednn"}.intersection(torch.backends.quantized.supported_engines):
         torch.backends.quantized.engine = engine

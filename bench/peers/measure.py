@@ -25,7 +25,7 @@ class Round:
     start_s: float
     """From the command to the first token."""
     peak_memory_bytes: dict[str, int]
-    """Of each process, after all workloads."""
+    """Of each process, after all workloads; where there were several engines, of the largest."""
     passes: dict[str, Summary]
     """By workload and pass: ``W4 cold``."""
 
@@ -38,7 +38,7 @@ async def measure(
     Prompts are of the round's ``number``: the same for all peers, others in the next round.
     """
     starts: list[float] = []
-    memory: dict[str, int] = {}
+    memories: list[dict[str, int]] = []
     passes: dict[str, Summary] = {}
     for setup, group in groupby(workloads, peer.setup):
         began = time.monotonic()
@@ -51,8 +51,8 @@ async def measure(
                     title = f"{workload.name} {name}".strip()
                     passes[title] = summarize(await runner.run(workload, name))
                     tell(f"{title}: {passes[title].duration_s:.1f} s")
-            memory |= peak_memory_bytes(engine.pid)
-    return Round(median(starts), memory, passes)
+            memories.append(peak_memory_bytes(engine.pid))
+    return Round(median(starts), max(memories, key=lambda memory: sum(memory.values())), passes)
 
 
 @dataclass(frozen=True)

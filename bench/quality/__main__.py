@@ -19,6 +19,7 @@ from bench.quality.score import Score
 from bench.quality.sluicegate import Sluicegate
 from bench.quality.window import LanguageModel, Logits, Window
 
+_TABLE_WIDTH = 120
 _PROGRESS = Console(stderr=True)
 _REFERENCE_PROMPTS = Path(__file__).parents[2] / "tests/data/reference/smollm2_135m_q4_1.json"
 
@@ -36,8 +37,8 @@ class Scores:
             "perplexity, text": self.text.perplexity,
             "KL divergence, prompts, nats": self.prompts.divergence,
             "perplexity, prompts and answers": self.prompts.perplexity,
-            "greedy tokens alike, where the margin is wide": self.prompts.num_agreeing,
-            "of": self.prompts.num_decisive,
+            "greedy tokens alike": self.prompts.num_agreeing,
+            "of those with a wide margin": self.prompts.num_decisive,
         }
 
 
@@ -57,7 +58,7 @@ def main(model: Path, prompts: Path, json_path: Path | None) -> None:
         models = dict(_models(model, stack))
         scores = _score(model, prompts, models)
     figures = {name: of_model.figures() for name, of_model in scores.items()}
-    Console().print(_table(figures))
+    Console(width=_TABLE_WIDTH).print(_table(figures))
     if json_path is not None:
         json_path.write_text(json.dumps(figures, indent=2) + "\n")
 
