@@ -51,11 +51,20 @@ struct Lanes {
         __mmask16 less = _mm512_cmp_ps_mask(values, bound.values, _CMP_LT_OQ);
         return {_mm512_mask_blend_ps(less, otherwise.values, then.values)};
     }
+    // of numbers that are not negative; NaN is larger than all others
+    Lanes max_or_nan(Lanes other) const {
+        return {_mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(values), _mm512_castps_si512(other.values)))};
+    }
+    float largest_or_nan() const {
+        return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(_mm512_reduce_max_epi32(_mm512_castps_si512(values)))));
+    }
     float sum() const { return _mm512_reduce_add_ps(values); }
     float largest() const { return _mm512_reduce_max_ps(values); }
-    // the lanes rounded to the nearest, as signed bytes
-    void store_bytes(int8_t* to) const {
-        _mm_storeu_si128((__m128i*)to, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(values)));
+    // puts the lanes there, rounded to the nearest, as signed bytes; returns their sum
+    int32_t store_bytes(int8_t* to) const {
+        __m512i whole = _mm512_cvtps_epi32(values);
+        _mm_storeu_si128((__m128i*)to, _mm512_cvtsepi32_epi8(whole));
+        return _mm512_reduce_add_epi32(whole);
     }
 
    private:
@@ -79,8 +88,9 @@ struct Dot {
     __m512i sums;
 
     void start(int32_t from) { sums = _mm512_set1_epi32(from); }
-    void add(Bytes weights, int32_t four_activations) {
-        sums = _mm512_dpbusd_epi32(sums, weights.values, _mm512_set1_epi32(four_activations));
+    void add(Bytes weights, const int8_t* four_activations) {
+        // Of the intrinsic GCC makes two instructions.
+        asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(weights.values), "m"(*(const int8_t(*)[4])four_activations));
     }
     Lanes result() const { return {_mm512_cvtepi32_ps(sums)}; }
     // What `start` must add for the sum of activations that the weights meet.
@@ -136,11 +146,25 @@ struct Lanes {
         four = _mm_max_ps(four, _mm_movehl_ps(four, four));
         return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
     }
-    // the lanes rounded to the nearest, as signed bytes
-    void store_bytes(int8_t* to) const {
+    // of numbers that are not negative; NaN is larger than all others
+    Lanes max_or_nan(Lanes other) const {
+        return {_mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(values), _mm256_castps_si256(other.values)))};
+    }
+    float largest_or_nan() const {
+        __m256i bits = _mm256_castps_si256(values);
+        __m128i four = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+        four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1))));
+    }
+    // puts the lanes there, rounded to the nearest, as signed bytes; returns their sum
+    int32_t store_bytes(int8_t* to) const {
         __m256i whole = _mm256_cvtps_epi32(values);
-        __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+        __m128i low = _mm256_castsi256_si128(whole), high = _mm256_extracti128_si256(whole, 1);
+        __m128i words = _mm_packs_epi32(low, high);
         _mm_storel_epi64((__m128i*)to, _mm_packs_epi16(words, words));
+        __m128i four = _mm_add_epi32(low, high);
+        four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
     }
 
    private:
@@ -160,6 +184,12 @@ struct Bytes {
     }
 };
 
+inline __m256i everywhere(const int8_t* four_activations) {
+    int32_t together;
+    std::memcpy(&together, four_activations, sizeof together);
+    return _mm256_set1_epi32(together);
+}
+
 template <int bits>
 struct Dot;
 
@@ -173,8 +203,8 @@ struct Dot<4> {
         words = _mm256_setzero_si256();
         from = value;
     }
-    void add(Bytes weights, int32_t four_activations) {
-        words = _mm256_add_epi16(words, _mm256_maddubs_epi16(weights.values, _mm256_set1_epi32(four_activations)));
+    void add(Bytes weights, const int8_t* four_activations) {
+        words = _mm256_add_epi16(words, _mm256_maddubs_epi16(weights.values, everywhere(four_activations)));
     }
     Lanes result() const {
         __m256i sums = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
@@ -189,9 +219,9 @@ struct Dot<8> {
     __m256i sums;
 
     void start(int32_t from) { sums = _mm256_set1_epi32(from); }
-    void add(Bytes weights, int32_t four_activations) {
+    void add(Bytes weights, const int8_t* four_activations) {
         __m256i centred = _mm256_xor_si256(weights.values, _mm256_set1_epi8(-128));
-        __m256i signed_activations = _mm256_sign_epi8(_mm256_set1_epi32(four_activations), centred);
+        __m256i signed_activations = _mm256_sign_epi8(everywhere(four_activations), centred);
         __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(centred), signed_activations);
         sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }

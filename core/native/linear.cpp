@@ -29,18 +29,18 @@ void Linear::multiply(Pool& pool, int num_rows, const QuantizedRows* rows, const
     const int num_wanted = std::max(1, pool.num_threads() * kItemsOfAThread / num_row_blocks);
     const int num_strips = std::min(num_panels_, num_wanted);
     pool.run(num_row_blocks * num_strips, [&](int item) {
-        const int first = item / num_strips * kRowsOfAnItem, last = std::min(first + kRowsOfAnItem, num_rows);
-        const int strip = item % num_strips;
-        int panel = (int)((int64_t)num_panels_ * strip / num_strips);
-        const int end = (int)((int64_t)num_panels_ * (strip + 1) / num_strips);
-        int column = 0, before = 0;
+        const int first = item / num_strips * kRowsOfAnItem, strip = item % num_strips;
+        const Range wanted{first, std::min(first + kRowsOfAnItem, num_rows)};
+        int begin = (int)((int64_t)num_panels_ * strip / num_strips);
+        int end = (int)((int64_t)num_panels_ * (strip + 1) / num_strips);
+        int column = 0;
         for (const auto& part : parts_) {
             const Destination to{outputs + column, num_outputs_, bias_.empty() ? nullptr : bias_.data() + column, is_sum};
-            for (; panel < std::min(end, before + part->num_panels()); ++panel) {
-                part->multiply(panel - before, first, last, rows, values, to);
-            }
+            const Range panels{std::max(begin, 0), std::min(end, part->num_panels())};
+            part->multiply(panels, wanted, rows, values, to);
             column += part->num_outputs();
-            before += part->num_panels();
+            begin -= part->num_panels();
+            end -= part->num_panels();
         }
     });
 }

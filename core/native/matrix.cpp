@@ -9,6 +9,7 @@ namespace sluicegate {
 namespace {
 
 constexpr int kDenseRows = 6;
+constexpr size_t kPanelBytesTogether = 24 << 10;  // of a first cache of 32 KiB or more
 
 uint16_t half_of(float value) { return (uint16_t)_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
 
@@ -36,12 +37,6 @@ void put(uint8_t* at, int lane, float value, uint16_t) {
     std::memcpy(at + lane * sizeof half, &half, sizeof half);
 }
 
-int32_t four(const int8_t* bytes) {
-    int32_t together;
-    std::memcpy(&together, bytes, sizeof together);
-    return together;
-}
-
 void put(const Destination& to, int row, int column, int count, Lanes result) {
     float* at = to.values + row * to.stride + column;
     if (count >= kLanes) {
@@ -53,11 +48,11 @@ void put(const Destination& to, int row, int column, int count, Lanes result) {
     }
 }
 
-// Calls multiply<rows>(row) for rows [first, last), `most` at a time as long as there are so many.
+// Calls multiply<rows>(row) for all rows, `most` at a time as long as there are so many.
 template <int most, typename Multiply>
-void tile(int first, int last, const Multiply& multiply) {
-    for (; first + most <= last; first += most) multiply.template operator()<most>(first);
-    if constexpr (most > 1) tile<most - 1>(first, last, multiply);
+void tile(Range rows, const Multiply& multiply) {
+    for (; rows.first + most <= rows.last; rows.first += most) multiply.template operator()<most>(rows.first);
+    if constexpr (most > 1) tile<most - 1>(rows, multiply);
 }
 
 }  // namespace
@@ -120,10 +115,10 @@ struct AffineKernel {
             Bytes stored = Bytes::load(at + i / kInputsOfARegister * 4 * kLanes);
             if constexpr (bits == 4) {
                 Bytes low = stored.low_nibbles(), high = stored.high_nibbles();
-                for (int r = 0; r < num_rows; ++r) dots[r].add(low, four(activations[place][r]));
-                for (int r = 0; r < num_rows; ++r) dots[r].add(high, four(activations[place + 1][r]));
+                for (int r = 0; r < num_rows; ++r) dots[r].add(low, activations[place][r]);
+                for (int r = 0; r < num_rows; ++r) dots[r].add(high, activations[place + 1][r]);
             } else {
-                for (int r = 0; r < num_rows; ++r) dots[r].add(stored, four(activations[place][r]));
+                for (int r = 0; r < num_rows; ++r) dots[r].add(stored, activations[place][r]);
             }
         }
         const Lanes scales = Lanes::load((const Scale*)(at + kQuantBytes));
@@ -149,9 +144,15 @@ struct AffineKernel {
         return block.scales[r] * (float)sum_of(block, input, r);
     }
 
-    static void multiply_rows(const Matrix& matrix, int panel, int first, int last, const QuantizedRows& rows,
-                              const Destination& to) {
-        tile<kTileRows>(first, last, [&]<int num_rows>(int row) { multiply<num_rows>(matrix, panel, row, rows, to); });
+    // A few panels stay in the first cache while all rows pass by, and so does a tile of rows beside them.
+    static void multiply_all(const Matrix& matrix, Range panels, Range wanted, const QuantizedRows& rows, const Destination& to) {
+        const int num_together = std::max<int>(1, kPanelBytesTogether / matrix.panel_bytes_);
+        for (int first = panels.first; first < panels.last; first += num_together) {
+            const int last = std::min(first + num_together, panels.last);
+            tile<kTileRows>(wanted, [&]<int num_rows>(int row) {
+                for (int panel = first; panel < last; ++panel) multiply<num_rows>(matrix, panel, row, rows, to);
+            });
+        }
     }
 };
 
@@ -242,16 +243,18 @@ Matrix Matrix::dense(const float* weights, int num_outputs, int num_inputs) {
     return matrix;
 }
 
-void Matrix::multiply(int panel, int first, int last, const QuantizedRows* rows, const float* values,
+void Matrix::multiply(Range panels, Range wanted, const QuantizedRows* rows, const float* values,
                       const Destination& to) const {
-    if (is_dense()) {
+    if (!is_dense()) {
+        return with_kernel(bits_, group_, has_offsets_, has_half_scales_,
+                           [&]<typename Kernel>() { Kernel::multiply_all(*this, panels, wanted, *rows, to); });
+    }
+    for (int panel = panels.first; panel < panels.last; ++panel) {
         const float* weights = (const float*)(panels_.data() + panel * panel_bytes_);
-        return tile<kDenseRows>(first, last, [&]<int num_rows>(int row) {
+        tile<kDenseRows>(wanted, [&]<int num_rows>(int row) {
             multiply_dense<num_rows>(weights, num_inputs_, panel * panel_outputs(), outputs_in(panel), row, values, to);
         });
     }
-    with_kernel(bits_, group_, has_offsets_, has_half_scales_,
-                [&]<typename Kernel>() { Kernel::multiply_rows(*this, panel, first, last, *rows, to); });
 }
 
 }  // namespace sluicegate

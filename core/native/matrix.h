@@ -32,6 +32,10 @@ struct Destination {
     bool is_sum;
 };
 
+struct Range {
+    int first, last;  // the latter is not in it
+};
+
 class Matrix {
    public:
     // quants [num_outputs, num_inputs], scales and offsets [num_outputs, num_inputs / group]; group 16 or 32, bits 4 or 8.
@@ -46,9 +50,9 @@ class Matrix {
     bool is_dense() const { return bits_ == 32; }
     size_t num_bytes() const { return panels_.num_bytes(); }
 
-    // The products of one panel with rows [first, last) of `rows` or, of a dense matrix, of `values` [rows, num_inputs].
-    // Column 0 of `to` is the matrix's first output. A row's result is the same, to the bit, whatever rows are with it.
-    void multiply(int panel, int first, int last, const QuantizedRows* rows, const float* values, const Destination& to) const;
+    // The products of `panels` with some rows of `rows` or, of a dense matrix, of `values` [rows, num_inputs]. Column 0 of
+    // `to` is the matrix's first output. A row's result is the same, to the bit, whatever rows are with it.
+    void multiply(Range panels, Range wanted, const QuantizedRows* rows, const float* values, const Destination& to) const;
 
    private:
     template <int bits, int group, bool has_offsets, typename Scale>

@@ -6,27 +6,23 @@ namespace sluicegate {
 
 namespace {
 
-int32_t sum_of(const int8_t* bytes, int count) {
+// Half of a block; returns the sum of its bytes.
+int32_t quantize_half(const float* values, Lanes inverse, int8_t* bytes) {
     int32_t sum = 0;
-    for (int i = 0; i < count; ++i) sum += bytes[i];
+    for (int i = 0; i < kBlock / 2; i += kLanes) sum += (Lanes::load(values + i) * inverse).store_bytes(bytes + i);
     return sum;
 }
 
 void quantize_block(const float* values, Block& block, int r) {
-    Lanes largest = Lanes::zero(), nothing = Lanes::zero();
-    for (int i = 0; i < kBlock; i += kLanes) {
-        Lanes some = Lanes::load(values + i);
-        largest = largest.max(some.absolute());
-        nothing = some.times_plus(Lanes::zero(), nothing);  // NaN once there is anything that is no number
-    }
-    const float scale = largest.largest() / 127.0f;
-    const Lanes inverse = Lanes::all(scale > 0.0f ? 1.0f / scale : 0.0f);
+    Lanes magnitude = Lanes::zero();
+    for (int i = 0; i < kBlock; i += kLanes) magnitude = magnitude.max_or_nan(Lanes::load(values + i).absolute());
+    const float largest = magnitude.largest_or_nan();
+    const Lanes inverse = Lanes::all(largest > 0.0f ? 127.0f / largest : 0.0f);
     int8_t bytes[kBlock];
-    for (int i = 0; i < kBlock; i += kLanes) (Lanes::load(values + i) * inverse).store_bytes(bytes + i);
+    block.first_sums[r] = quantize_half(values, inverse, bytes);
+    block.sums[r] = block.first_sums[r] + quantize_half(values + kBlock / 2, inverse, bytes + kBlock / 2);
     for (int i = 0; i < kBlock / 4; ++i) std::memcpy(block.bytes[i][r], bytes + i * 4, 4);
-    block.scales[r] = scale + nothing.sum();
-    block.first_sums[r] = sum_of(bytes, kBlock / 2);
-    block.sums[r] = block.first_sums[r] + sum_of(bytes + kBlock / 2, kBlock / 2);
+    block.scales[r] = largest * (1.0f / 127.0f);
     block.scaled_sums[r] = block.scales[r] * (float)block.sums[r];
 }
 
