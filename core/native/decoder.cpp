@@ -9,17 +9,6 @@ namespace sluicegate {
 
 namespace {
 
-// Rows of an item of what is not a product: some microseconds.
-constexpr int kRowsOfAnItem = 8;
-
-template <typename Work>
-void for_rows(Pool& pool, int num_rows, const Work& work) {
-    pool.run((num_rows + kRowsOfAnItem - 1) / kRowsOfAnItem, [&](int item) {
-        const int last = std::min((item + 1) * kRowsOfAnItem, num_rows);
-        for (int row = item * kRowsOfAnItem; row < last; ++row) work(row);
-    });
-}
-
 // value * weight / sqrt(mean of the squares + eps). `size` is a multiple of the lanes.
 void normalize_row(const float* row, const float* weight, int size, float eps, float* to) {
     Lanes squares = Lanes::zero();
@@ -124,7 +113,7 @@ void Decoder::normalize(Pool& pool, const float* hidden, int num_rows, const std
 void Decoder::quantize(Pool& pool, const float* values, int num_rows, const Linear& reader) {
     if (!reader.reads_quantized()) return;
     quantized_.reserve(num_rows, reader.num_inputs());
-    for_rows(pool, num_rows, [&](int row) { quantized_.quantize(row, values + (int64_t)row * reader.num_inputs()); });
+    quantized_.quantize_all(pool, num_rows, values);
 }
 
 // Norms, then rotary positions, of queries and keys; a head's halves are turned against each other.

@@ -8,8 +8,8 @@ namespace {
 
 // As many rows as stay in a core's second cache beside a panel, and a multiple of every number that is computed together.
 constexpr int kRowsOfAnItem = 96;
-// Small enough that no thread waits long for another's last item.
-constexpr int kItemsOfAThread = 8;
+// Enough that no thread waits long for another's last item, and few enough that taking them costs nothing.
+constexpr int kItemsOfAThread = 4;
 
 }  // namespace
 

@@ -80,8 +80,7 @@ void multiply(const Linear& linear, const Array<float>& rows, Array<float>& outp
     Pool::Session session(pool);
     if (linear.reads_quantized()) {
         quantized.reserve(num_rows, linear.num_inputs());
-        QuantizedRows* bytes = &quantized;
-        pool.run(num_rows, [&](int row) { bytes->quantize(row, values + (int64_t)row * linear.num_inputs()); });
+        quantized.quantize_all(pool, num_rows, values);
     }
     linear.multiply(pool, num_rows, &quantized, values, to, false);
 }

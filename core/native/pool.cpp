@@ -66,26 +66,29 @@ void Pool::share(int num_items, Call call, const void* work) {
     num_left_.store(num_items, std::memory_order_relaxed);
     uint64_t number = (ticket_.load(std::memory_order_relaxed) >> 2 * kFieldBits) + 1;
     ticket_.store(number << 2 * kFieldBits | (uint64_t)num_items << kFieldBits, std::memory_order_release);
-    while (take_one()) {
-    }
+    take_all();
     for (Patience patience; num_left_.load(std::memory_order_acquire) > 0;) patience.wait();
 }
 
-// Whether there was an item to take. Who has one may read call_ and work_: they stay until it is computed.
-bool Pool::take_one() {
-    uint64_t seen = ticket_.load(std::memory_order_acquire);
-    if (next_of(seen) >= num_items_of(seen)) return false;
-    uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-    if (next_of(ticket) >= num_items_of(ticket)) return false;
-    call_(work_, next_of(ticket));
-    num_left_.fetch_sub(1, std::memory_order_acq_rel);
-    return true;
+// Whether there was an item to take. Who has taken one may read call_ and work_, and take another of the same work: that
+// stays until it is told that all are computed.
+bool Pool::take_all() {
+    int num_taken = 0;
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    while (next_of(ticket) < num_items_of(ticket)) {
+        ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
+        if (next_of(ticket) >= num_items_of(ticket)) break;
+        call_(work_, next_of(ticket));
+        ++num_taken;
+    }
+    if (num_taken > 0) num_left_.fetch_sub(num_taken, std::memory_order_acq_rel);
+    return num_taken > 0;
 }
 
 void Pool::serve() {
     while (!is_ending_.load(std::memory_order_relaxed)) {
         for (Patience patience; is_awake_.load(std::memory_order_relaxed) && !is_ending_.load(std::memory_order_relaxed);) {
-            if (take_one()) {
+            if (take_all()) {
                 patience = Patience();
             } else {
                 patience.wait();

@@ -54,17 +54,18 @@ class Pool {
     void start(int num_threads);
     void stop();
     void share(int num_items, Call call, const void* work);
-    bool take_one();
+    bool take_all();
     void serve();
 
     std::mutex turn_;
     std::vector<std::thread> workers_;
-    // Of the work at hand: a number that changes with each (24 bits), how many items it has and the next to take (20 bits each).
-    std::atomic<uint64_t> ticket_{0};
-    std::atomic<int> num_left_{0};
-    Call call_ = nullptr;
+    // What threads contend for lies on cache lines of its own. Of the work at hand: a number that changes with each (24
+    // bits), how many items it has, and the next to take (20 bits each).
+    alignas(64) std::atomic<uint64_t> ticket_{0};
+    alignas(64) std::atomic<int> num_left_{0};
+    alignas(64) Call call_ = nullptr;
     const void* work_ = nullptr;
-    std::atomic<int> is_awake_{0};
+    alignas(64) std::atomic<int> is_awake_{0};
     std::atomic<bool> is_ending_{false};
 };
 

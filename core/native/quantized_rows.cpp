@@ -38,4 +38,8 @@ void QuantizedRows::quantize(int row, const float* values) {
     for (int i = 0; i < num_blocks_; ++i) quantize_block(values + i * kBlock, blocks[i], row % kTileRows);
 }
 
+void QuantizedRows::quantize_all(Pool& pool, int num_rows, const float* values) {
+    for_rows(pool, num_rows, [&](int row) { quantize(row, values + (int64_t)row * num_blocks_ * kBlock); });
+}
+
 }  // namespace sluicegate

@@ -1,9 +1,11 @@
 // Activations as signed bytes, a scale for every 32 of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "buffer.h"
+#include "pool.h"
 
 namespace sluicegate {
 
@@ -24,6 +26,15 @@ struct Block {
     int32_t sums[kTileRows], first_sums[kTileRows];
 };
 
+// Rows whose quantized forms lie together are for one thread to write.
+template <typename Work>
+void for_rows(Pool& pool, int num_rows, const Work& work) {
+    pool.run((num_rows + kTileRows - 1) / kTileRows, [&](int tile) {
+        const int last = std::min((tile + 1) * kTileRows, num_rows);
+        for (int row = tile * kTileRows; row < last; ++row) work(row);
+    });
+}
+
 class QuantizedRows {
    public:
     void reserve(int num_rows, int num_columns);
@@ -31,6 +42,8 @@ class QuantizedRows {
     // scale = largest / 127, byte = nearest(value / scale): as llama.cpp has it (ggml-quants.c, quantize_row_q8_1). With
     // a NaN or an infinity among the 32 the scale is NaN.
     void quantize(int row, const float* values);
+    // All rows, of `values` [num_rows, num_columns].
+    void quantize_all(Pool&, int num_rows, const float* values);
 
     // The blocks of the tile that begins with `row`.
     const Block* tile(int row) const { return blocks_.data() + (int64_t)(row / kTileRows) * num_blocks_; }
