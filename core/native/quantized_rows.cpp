@@ -22,7 +22,7 @@ void quantize_block(const float* values, Block& block, int r) {
     block.first_sums[r] = quantize_half(values, inverse, bytes);
     block.sums[r] = block.first_sums[r] + quantize_half(values + kBlock / 2, inverse, bytes + kBlock / 2);
     for (int i = 0; i < kBlock / 4; ++i) std::memcpy(block.bytes[i][r], bytes + i * 4, 4);
-    block.scales[r] = largest * (1.0f / 127.0f);
+    block.scales[r] = largest * (1.0f / 127.0f) + (largest - largest);  // of an infinity NaN, too
     block.scaled_sums[r] = block.scales[r] * (float)block.sums[r];
 }
 

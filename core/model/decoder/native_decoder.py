@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from core.model.architecture import Architecture
@@ -54,7 +55,8 @@ class NativeDecoder:
 
     def forward(self, inputs: Tensor, attention: NativeAttention) -> Tensor:
         """``inputs`` [tokens, hidden_size] become normalized hidden states, in their place."""
-        self._decoder.forward(inputs.numpy(), attention.spans, attention.tables, attention.cache)
+        with torch.profiler.record_function("native_decoder"):
+            self._decoder.forward(inputs.numpy(), attention.spans, attention.tables, attention.cache)
         return inputs
 
 

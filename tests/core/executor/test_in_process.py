@@ -103,7 +103,7 @@ def test_profile_of_steps(executor: InProcessExecutor, tmp_path: Path) -> None:
     executor.execute_model(prefill("a")).result()
     executor.stop_profile()
     (trace,) = (tmp_path / "profiles").glob("mine-*.trace.json")
-    assert "aten::embedding" in trace.read_text() or "aten::mm" in trace.read_text() or "mkldnn" in trace.read_text()
+    assert "native_linear" in trace.read_text()
     assert executor.collective_rpc("check_health", None, [], {}) == [None]
 
 
