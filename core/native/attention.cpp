@@ -105,18 +105,18 @@ class Attention {
     void compute(const Piece& piece, Range segments) const {
         static thread_local Scratch scratch;
         int rows = piece.num_rows;
-        float* totals = scratch.take((size_t)rows * (part_size_ + head_size_) + kTileRows * (part_size_ + kSegment));
+        float* totals = scratch.take((size_t)rows * (part_size_ + head_size_) + kQueryRows * (part_size_ + kSegment));
         float* tile_parts = totals + rows * part_size_;
-        float* scores = tile_parts + kTileRows * part_size_;
-        float* query = scores + kTileRows * kSegment;
+        float* scores = tile_parts + kQueryRows * part_size_;
+        float* query = scores + kQueryRows * kSegment;
         pack(piece, query);
         for (int row = 0; row < rows; ++row) clear_part(totals + row * part_size_, head_size_);
         for (int segment = segments.first; segment < segments.end; ++segment) {
             SegmentPlaces<Element> places = locate(piece, segment);
             for (Range tile = {0, 0}; tile.first < rows; tile.first = tile.end) {
-                tile.end = std::min(tile.first + kTileRows, rows);
+                tile.end = std::min(tile.first + kQueryRows, rows);
                 float* parts = piece.is_shared_out ? kept_parts(piece, segment) + tile.first * part_size_ : tile_parts;
-                with_constant<kTileRows>(tile.end - tile.first, [&](auto tile_rows) {
+                with_constant<kQueryRows>(tile.end - tile.first, [&](auto tile_rows) {
                     Range sights[tile_rows];
                     for (int row = 0; row < tile_rows; ++row) sights[row] = seen(piece, tile.first + row, segment);
                     const float* of_tile = query + tile.first * head_size_;
@@ -155,8 +155,8 @@ class Attention {
     // The query of each tile as [head_size, rows], times `scale` (and what the softcap divides by).
     void pack(const Piece& piece, float* packed) const {
         float scale = rule_.softcap != 0.0f ? rule_.scale / rule_.softcap : rule_.scale;
-        for (int first = 0; first < piece.num_rows; first += kTileRows) {
-            int rows = std::min(kTileRows, piece.num_rows - first);
+        for (int first = 0; first < piece.num_rows; first += kQueryRows) {
+            int rows = std::min(kQueryRows, piece.num_rows - first);
             for (int row = 0; row < rows; ++row) {
                 const float* token = query_ + token_of(piece, first + row) * query_stride_;
                 const float* head = token + head_of(piece, first + row) * head_size_;

@@ -10,22 +10,17 @@
 #include <type_traits>
 
 #include "lanes.h"
+#include "range.h"
 
 namespace sluicegate {
 
 constexpr int kSegment = 256;
 constexpr int kGroups = kSegment / kLanes;
-constexpr int kTileRows = 6;
+constexpr int kQueryRows = 6;
 constexpr int kMostColumns = 4;
 
 // So many registers of columns beside so many rows leave some for the columns themselves and a factor.
 constexpr int columns_beside(int rows) { return kLanes == 16 || rows <= 2 ? kMostColumns : rows <= 4 ? 3 : 2; }
-
-struct Range {
-    int first, end;
-
-    bool is_empty() const { return first >= end; }
-};
 
 // A group of keys is kLanes of them.
 inline Range groups_of(Range keys) { return {keys.first / kLanes, (keys.end + kLanes - 1) / kLanes}; }

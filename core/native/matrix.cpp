@@ -51,7 +51,7 @@ void put(const Destination& to, int row, int column, int count, Lanes result) {
 // Calls multiply<rows>(row) for all rows, `most` at a time as long as there are so many.
 template <int most, typename Multiply>
 void tile(Range rows, const Multiply& multiply) {
-    for (; rows.first + most <= rows.last; rows.first += most) multiply.template operator()<most>(rows.first);
+    for (; rows.first + most <= rows.end; rows.first += most) multiply.template operator()<most>(rows.first);
     if constexpr (most > 1) tile<most - 1>(rows, multiply);
 }
 
@@ -147,8 +147,8 @@ struct AffineKernel {
     // A few panels stay in the first cache while all rows pass by, and so does a tile of rows beside them.
     static void multiply_all(const Matrix& matrix, Range panels, Range wanted, const QuantizedRows& rows, const Destination& to) {
         const int num_together = std::max<int>(1, kPanelBytesTogether / matrix.panel_bytes_);
-        for (int first = panels.first; first < panels.last; first += num_together) {
-            const int last = std::min(first + num_together, panels.last);
+        for (int first = panels.first; first < panels.end; first += num_together) {
+            const int last = std::min(first + num_together, panels.end);
             tile<kTileRows>(wanted, [&]<int num_rows>(int row) {
                 for (int panel = first; panel < last; ++panel) multiply<num_rows>(matrix, panel, row, rows, to);
             });
@@ -249,7 +249,7 @@ void Matrix::multiply(Range panels, Range wanted, const QuantizedRows* rows, con
         return with_kernel(bits_, group_, has_offsets_, has_half_scales_,
                            [&]<typename Kernel>() { Kernel::multiply_all(*this, panels, wanted, *rows, to); });
     }
-    for (int panel = panels.first; panel < panels.last; ++panel) {
+    for (int panel = panels.first; panel < panels.end; ++panel) {
         const float* weights = (const float*)(panels_.data() + panel * panel_bytes_);
         tile<kDenseRows>(wanted, [&]<int num_rows>(int row) {
             multiply_dense<num_rows>(weights, num_inputs_, panel * panel_outputs(), outputs_in(panel), row, values, to);

@@ -14,6 +14,7 @@
 #include "buffer.h"
 #include "lanes.h"
 #include "quantized_rows.h"
+#include "range.h"
 
 namespace sluicegate {
 
@@ -30,10 +31,6 @@ struct Destination {
     int64_t stride;
     const float* bias;
     bool is_sum;
-};
-
-struct Range {
-    int first, last;  // the latter is not in it
 };
 
 class Matrix {
