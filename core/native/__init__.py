@@ -9,6 +9,7 @@ from core.native.kernels import Kernels
 
 logger = logging.getLogger(__name__)
 
+_CPU_INFO = Path("/proc/cpuinfo")
 _NEEDED_FLAGS = {
     "avx512": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"},
     "avx2": {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"},
@@ -51,7 +52,7 @@ def _load(name: str) -> Kernels | None:
 
 def _cpu_flags() -> set[str]:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = _CPU_INFO.read_text().splitlines()
     except OSError:
         return set()
     return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())

@@ -12,12 +12,13 @@ from core.executor.in_process import InProcessExecutor
 from core.executor.interface import MEMORY_PARTS, CachedRequest, ModelInfo, NewRequest, SchedulerOutput
 from core.model.weights.weight_source import ModelLoadError
 from core.wire.sampling_params import SamplingParams
-from tests.core.model.tiny_model import TINY, TinyModel
+from tests.core.model.tiny_model import TINY, TINY_NATIVE, TinyModel
 
 
 @pytest.fixture
-def executor(tmp_path: Path) -> Iterator[InProcessExecutor]:
-    TinyModel(TINY).write_safetensors(tmp_path)
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[InProcessExecutor]:
+    """Of the architecture that a test is parametrized with."""
+    TinyModel(getattr(request, "param", TINY)).write_safetensors(tmp_path)
     executor = InProcessExecutor.load(ModelConfig(path=tmp_path), tmp_path / "profiles")
     executor.initialize_kv_cache(8, 16)
     yield executor
@@ -64,6 +65,7 @@ def test_after_shutdown_no_step_starts(executor: InProcessExecutor) -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [MEMORY_PARTS, MEMORY_PARTS[::-1]])
+@pytest.mark.parametrize("executor", [TINY, TINY_NATIVE], indirect=True, ids=["torch's cache", "native cache"])
 def test_memory_goes_and_comes_back(executor: InProcessExecutor, first: str, last: str) -> None:
     """Asleep it holds neither model nor KV cache, in no corner; awake, part by part, a prompt gets its token again."""
     before = executor.execute_model(prefill("a")).result()

@@ -29,6 +29,8 @@ TINY = Architecture(
     attention_scale=16**-0.5,
     windows=(None,) * 3,
 )
+TINY_NATIVE = replace(TINY, hidden_size=128, head_size=32, attention_scale=32**-0.5)
+"""Whose sizes are whole registers: native kernels compute a step of it in one call."""
 TINY_QWEN2 = replace(TINY, family="qwen2")
 _GGUF_NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, TINY.num_layers)
 
