@@ -21,6 +21,8 @@ from tests.model_files import SMOLLM2_CASES, find_smollm2
 
 NUM_TOKENS = 12
 FLAGS = ("--tensor-parallel-size", "2", "--kv-cache-memory", "64MiB")
+IN_FLOAT32 = ("--quantization", "none")
+"""As the reference was computed."""
 DRAFTING = ("--num-speculative-tokens", "3", "--prompt-lookup-min", "1")
 
 
@@ -39,7 +41,7 @@ def test_two_ranks_give_the_references_tokens_and_one_that_dies_is_the_cores_end
     """
     with (
         FrontEnd(tmp_path) as front_end,
-        CoreProcess(front_end.address, str(find_smollm2()), *FLAGS, *DRAFTING, module="core") as core,
+        CoreProcess(front_end.address, str(find_smollm2()), *FLAGS, *IN_FLOAT32, *DRAFTING, module="core") as core,
     ):
         front_end.receive_hello()
         front_end.send_init()

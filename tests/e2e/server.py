@@ -58,14 +58,15 @@ def _admin_address(folder: Path) -> str:
 
 
 @contextmanager
-def serving(*flags: str, model: str = MODEL, quantization: str = "none") -> Iterator[Server]:
+def serving(*flags: str, model: str = MODEL, quantization: str | None = "none") -> Iterator[Server]:
     """Serves ``model`` until the block ends, and then kills what still lives. Raises ServerError with the log.
 
-    In float32 if nothing else is said: the reference is.
+    In float32 if nothing else is said: the reference is. None is for engines that are not ours.
     """
     # Not under pytest's tmp_path: the path of a socket may have 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="sg") as folder:
         addresses = ["--grpc-address", "127.0.0.1:0", "--admin-address", _admin_address(Path(folder))]
-        addresses += ["--metrics-address", "127.0.0.1:0", "--quantization", quantization]
-        with ServerProcess(["serve", model, *addresses, *flags], environment={"TMPDIR": folder}) as process:
+        addresses += ["--metrics-address", "127.0.0.1:0"]
+        maths = [] if quantization is None else ["--quantization", quantization]
+        with ServerProcess(["serve", model, *addresses, *maths, *flags], environment={"TMPDIR": folder}) as process:
             yield Server(process, Path(folder))

@@ -29,9 +29,8 @@ def vllm(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(vllm: Path) -> Iterator[Server]:
     """With two cores."""
-    with serving(
-        "--engine", "vllm", "--engine-python", str(vllm), "--data-parallel-size", "2", "--", "--tp=4"
-    ) as server:
+    flags = "--engine", "vllm", "--engine-python", str(vllm), "--data-parallel-size", "2"
+    with serving(*flags, "--", "--tp=4", quantization=None) as server:
         yield server
 
 
@@ -84,7 +83,7 @@ def test_an_engine_whose_parent_is_killed_leaves_nothing_and_is_started_again(se
 def test_an_engine_that_may_not_be_started_again(vllm: Path) -> None:
     """Its end is the gateway's, exit code 1; nothing is left."""
     flags = "--engine", "vllm", "--engine-python", str(vllm), "--data-parallel-size", "2", "--max-core-restarts", "0"
-    with serving(*flags, "--", "--tp=4") as server:
+    with serving(*flags, "--", "--tp=4", quantization=None) as server:
         between, engine = _processes(server)
         between.children()[0].kill()
         assert server.process.wait(EXIT_TIMEOUT_S) == 1
@@ -95,6 +94,6 @@ def test_an_engine_that_refuses_its_options_is_named(vllm: Path) -> None:
     """Its exit code is in the error."""
     with (
         pytest.raises(ServerError, match=r"the core failed to load: .* exit code 2: vLLM ended with exit code 2"),
-        serving("--engine", "vllm", "--engine-python", str(vllm), "--", "--no-such-option"),
+        serving("--engine", "vllm", "--engine-python", str(vllm), "--", "--no-such-option", quantization=None),
     ):
         pass

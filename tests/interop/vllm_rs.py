@@ -26,6 +26,8 @@ from tests.interop.program import PATIENCE_S, Program, free_port
 from tests.model_files import SMOLLM2_FOLDER
 
 SLUICEGATE_CORE = Path(sys.executable).with_name("sluicegate-core")
+IN_FLOAT32 = ("--quantization", "none")
+"""As the reference was computed."""
 MODEL = "smollm2"
 messages, services = grpc.protos_and_services("bench/gateways/vllm_generate.proto")
 
@@ -58,7 +60,9 @@ def serving_child(
     """With a core that it starts itself."""
     port, grpc_port = free_port(), free_port()
     command = [vllm_rs, "serve", SMOLLM2_FOLDER, "--python", SLUICEGATE_CORE, *_listening(port)]
-    with Program([*command, "--grpc-port", str(grpc_port), *options, "--", *core_options], environment) as program:
+    with Program(
+        [*command, "--grpc-port", str(grpc_port), *options, "--", *IN_FLOAT32, *core_options], environment
+    ) as program:
         yield FrontEnd(program, _ready_api(program, port), grpc_port)
 
 
@@ -75,7 +79,7 @@ def listening_for_core(vllm_rs: Path) -> Iterator[tuple[Program, OpenAIApi, list
 @contextmanager
 def core(*options: str) -> Iterator[Program]:
     """Our core, as its own program."""
-    with Program([SLUICEGATE_CORE, SMOLLM2_FOLDER, *options]) as program:
+    with Program([SLUICEGATE_CORE, SMOLLM2_FOLDER, *IN_FLOAT32, *options]) as program:
         yield program
 
 
