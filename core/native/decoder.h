@@ -43,6 +43,9 @@ class Decoder {
    public:
     Decoder(DecoderShape shape, std::vector<Rotation> rotations, std::vector<Layer> layers, std::vector<float> norm);
 
+    int hidden_size() const { return shape_.hidden_size; }
+    size_t num_layers() const { return layers_.size(); }
+
     // `hidden` [num_rows, hidden_size]: inputs become normalized hidden states. `spans[g]`: the rows, in order, with the
     // blocks of group g. A row's result is the same, to the bit, whichever rows are computed together with it.
     template <typename Element>

@@ -3,7 +3,7 @@
 #include <immintrin.h>
 #include <sched.h>
 
-#include <algorithm>
+#include <stdexcept>
 
 namespace sluicegate {
 
@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kFieldBits = 20;
 constexpr uint64_t kFieldMask = (1u << kFieldBits) - 1;
+constexpr int kMostItems = 1 << (kFieldBits - 1);  // and one more for each thread that finds them taken
 constexpr int kSpins = 2000;  // some 50 microseconds; then whoever else wants the core may have it
 
 int num_items_of(uint64_t ticket) { return (int)(ticket >> kFieldBits & kFieldMask); }
@@ -61,6 +62,7 @@ Pool::Session::Session(Pool& pool) : pool_(pool), turn_(pool.turn_) {
 Pool::Session::~Session() { pool_.is_awake_.store(0); }
 
 void Pool::share(int num_items, Call call, const void* work) {
+    if (num_items >= kMostItems) throw std::length_error("too many items for a pool of threads");
     call_ = call;
     work_ = work;
     num_left_.store(num_items, std::memory_order_relaxed);
@@ -72,7 +74,7 @@ void Pool::share(int num_items, Call call, const void* work) {
 
 // Whether there was an item to take. Who has taken one may read call_ and work_, and take another of the same work: that
 // stays until it is told that all are computed.
-bool Pool::take_all() {
+bool Pool::take_all() noexcept {
     int num_taken = 0;
     uint64_t ticket = ticket_.load(std::memory_order_acquire);
     while (next_of(ticket) < num_items_of(ticket)) {

@@ -27,7 +27,9 @@ class Pool {
     // Once nobody computes.
     void set_num_threads(int count);
 
-    // Calls work(item) for each item in [0, num_items), on any thread, and returns when all calls have.
+    // Calls work(item) for each item in [0, num_items), on any thread, and returns when all calls have. An exception, which
+    // is memory that there is none of, ends the process: other threads would go on with what the caller has left. Raises
+    // std::length_error for 2^19 items or more.
     template <typename Work>
     void run(int num_items, const Work& work) {
         if (num_items == 1 || workers_.empty()) {
@@ -54,7 +56,7 @@ class Pool {
     void start(int num_threads);
     void stop();
     void share(int num_items, Call call, const void* work);
-    bool take_all();
+    bool take_all() noexcept;
     void serve();
 
     std::mutex turn_;

@@ -265,6 +265,7 @@ def test_arrays_that_do_not_fit_are_refused(kernels: Kernels) -> None:
         (quants, scales, offsets, 16, 4),
         (quants, scales[:4].copy(), offsets, 32, 4),
         (quants[:, :48].copy(), scales, offsets, 32, 4),
+        (quants[:, :0].copy(), scales[:, :0].copy(), offsets[:, :0].copy(), 32, 4),
         (quants[0], scales, offsets, 32, 4),
     ):
         with pytest.raises(ValueError, match=r"must|shape"):
@@ -275,3 +276,5 @@ def test_arrays_that_do_not_fit_are_refused(kernels: Kernels) -> None:
         make_linear(kernels, matrix, FORMATS[0].random(5, 64))
     with pytest.raises(ValueError, match="must have a matrix"):
         make_linear(kernels)
+    with pytest.raises(ValueError, match="must have a matrix"):
+        kernels.Linear([None])  # type: ignore[list-item]
