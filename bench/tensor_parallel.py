@@ -38,7 +38,7 @@ def main(model: Path, sizes: tuple[int, ...], reference: Path | None, device: st
     """Compare tokens and times of MODEL, a .gguf file or a folder, at every --size."""
     cases = json.loads(reference.read_text())["cases"] if reference else None
     for size in sizes:
-        executor = _load(ModelConfig(model, dtype, device=device), size)
+        executor = _load(ModelConfig(model, dtype, device=device, quantization="none"), size)
         try:
             cases = _measure(executor, size, cases)
         finally:

@@ -1,9 +1,10 @@
-"""Gemma 3 270M out of its GGUF, in blocks of two kinds of layers: its tokens are the reference's."""
+"""Gemma 3 270M out of its GGUF, in blocks of two kinds of layers: in float32 its tokens are the reference's."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from core.config import CacheConfig, ModelConfig, SchedulerConfig
 from core.engine import EngineCore
@@ -18,10 +19,12 @@ from core.model.weights.safetensors_source import read_config
 from core.wire.sampling_params import SamplingParams
 from tests.core.builders import add, run_to_end, tokens_of
 from tests.core.model.driver import Ask, Driver
-from tests.core.model.reference_cases import LOGPROB_TOLERANCE, check_case, check_tokens
+from tests.core.model.reference_cases import LOGPROB_TOLERANCE, ask_case, check_case, check_tokens
 from tests.model_files import GEMMA3_CASES, GEMMA3_FOLDER, find_gemma3
 
 BLOCK_SIZE = 4
+WIDE_MARGIN = 0.3
+"""Above it activations of 8 bits change no greedy token here."""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,22 @@ def test_all_reference_cases_give_their_tokens_when_prompts_come_in_chunks(gemma
     engine = make_engine(gemma3, 8)
     check_answers(engine, 12)
     engine.shutdown()
+
+
+def test_quantized_weights_give_the_same_bits_alone_and_in_chunks_beside_others() -> None:
+    """Of several types in one file; tokens are the reference's as far as its margins are wide."""
+    model = load_model(ModelConfig(path=find_gemma3()))
+    assert model.kv_dtype == torch.float16
+    alone, beside = ([ask_case(case) for case in GEMMA3_CASES] for _ in range(2))
+    for ask in alone:
+        Driver(ModelRunner(model)).run([ask], 16)
+    Driver(ModelRunner(model)).run(beside, 16, budget=24)
+    for case, ask, other in zip(GEMMA3_CASES, alone, beside, strict=True):
+        assert ask.output == other.output
+        for logprobs, expected in zip(other.logprobs, ask.logprobs, strict=True):
+            assert all(map(np.array_equal, logprobs[:3], expected[:3]))
+        steps = zip(ask.output, case["greedy_token_ids"], case["top1_margin"], strict=False)
+        assert next((margin for found, token_id, margin in steps if found != token_id), 0.0) < WIDE_MARGIN
 
 
 def test_the_configuration_beside_the_gguf_says_the_same() -> None:
