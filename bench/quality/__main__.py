@@ -34,8 +34,10 @@ class Scores:
     def figures(self) -> dict[str, float]:
         return {
             "KL divergence, text, nats": self.text.divergence,
+            "its median": self.text.median_divergence,
             "perplexity, text": self.text.perplexity,
             "KL divergence, prompts, nats": self.prompts.divergence,
+            "its median, prompts": self.prompts.median_divergence,
             "perplexity, prompts and answers": self.prompts.perplexity,
             "greedy tokens alike": self.prompts.num_agreeing,
             "of those with a wide margin": self.prompts.num_decisive,
