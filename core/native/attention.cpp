@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kPieceRows = 48;
 constexpr int kItemsPerThread = 8;
+constexpr size_t kMostKept = 1 << 24;  // floats, of all pieces that are shared out: 64 MiB
 
 // Some tokens of a request and the heads that share a kv head: `num_rows` rows, the heads of a token beside each other.
 // All that they see is in `segments`. Where items share those out, the rows' parts are kept from `kept` on,
@@ -80,7 +81,8 @@ class Attention {
         }
     }
 
-    // One item for each piece, but several for those that would keep the other threads waiting.
+    // One item for each piece, but several for those that would keep the other threads waiting, as long as there is room
+    // for the parts: of a long context on many threads they would take gigabytes.
     void plan(int num_threads) {
         int64_t work = 0;
         for (const Piece& piece : pieces_) work += piece.work();
@@ -88,10 +90,12 @@ class Attention {
         size_t num_kept = 0;
         for (Piece& piece : pieces_) {
             int at_once = (int)std::clamp<int64_t>(most / piece.num_rows, 1, piece.num_segments());
+            const size_t num_own = (size_t)piece.work() * part_size_;
+            if (num_kept + num_own > kMostKept) at_once = piece.num_segments();
             if (at_once < piece.num_segments()) {
                 piece.is_shared_out = true;
                 piece.kept = num_kept;
-                num_kept += (size_t)piece.work() * part_size_;
+                num_kept += num_own;
             }
             for (int first = piece.segments.first; first < piece.segments.end; first += at_once) {
                 Range segments = {first, std::min(first + at_once, piece.segments.end)};

@@ -47,3 +47,33 @@ def test_a_process_ends_as_it_should(name: str, script: str) -> None:
         [sys.executable, "-c", script, name], capture_output=True, text=True, check=False, timeout=60
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+ATTENDS = """
+import resource, sys
+import numpy as np
+from core.native import find_kernels
+from tests.core.native.test_decoder_arguments import CACHE_SIZE, HIDDEN, NUM_BLOCKS, make_decoder, spans
+kernels = find_kernels(sys.argv[1])
+decoder, num_blocks, start, count = make_decoder(kernels), 4096, 64_512, 1024
+keys, values = (np.ones(CACHE_SIZE // NUM_BLOCKS * num_blocks, np.float32) for _ in range(2))
+cache, tables = kernels.PagedCache([keys], [values], [0], 16), [np.arange(num_blocks, dtype=np.int32)[None]]
+results = []
+for num_threads in (1, 6):
+    kernels.set_num_threads(num_threads)
+    hidden = np.random.default_rng(0).standard_normal((count, HIDDEN)).astype(np.float32)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    decoder.forward(hidden, spans((count, start)), tables, cache)
+    results.append(hidden)
+assert (results[0] == results[1]).all()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("name", runnable_kernels())
+def test_many_threads_take_little_more_memory(name: str) -> None:
+    """What they keep for each other of a long context is bounded, in MiB, and changes no bit."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ATTENDS, name], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(ended.stdout) < 80
