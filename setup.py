@@ -20,7 +20,7 @@ _INSTRUCTION_SETS = {
 }
 _FLAGS = ("-std=c++20", "-O3", "-g0", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=off")
 # GCC finds much to say about its own headers of AVX-512.
-_QUIET = ("-Wno-maybe-uninitialized",)
+_QUIET = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
 
 
 def _kernels(name, flags):

@@ -15,6 +15,7 @@ from core.engine import EngineCore
 from core.engine_interface import Engine
 from core.hosts import ALONE, Hosts
 from core.kv_event_publisher import KVEventPublisher
+from core.native import find_kernels
 from core.structured_output.grammars import Grammars
 from core.wire.messages import EngineReadyResponse, ParallelConfig
 
@@ -68,7 +69,7 @@ def load_engine(
         engine.ready_response,
         world_size=num_ranks,
         tensor_parallel_size=num_ranks,
-        resume_key=f"{engine.ready_response.resume_key} quantization={model.quantization} {_sizes_of(model.path)}",
+        resume_key=f"{engine.ready_response.resume_key} {_arithmetic(model)} {_sizes_of(model.path)}",
     )
     _log_sizes(engine.ready_response, model.device, cache.enable_prefix_caching)
     return engine
@@ -86,6 +87,12 @@ def _import_torch() -> None:
     finally:
         gc.enable()
     gc.freeze()
+
+
+def _arithmetic(model: ModelConfig) -> str:
+    """What decides a token's bits beside the model: other instructions add up in another order."""
+    kernels = find_kernels(model.kernels) if model.device == "cpu" else None
+    return f"quantization={model.quantization} kernels={kernels.__name__ if kernels else 'torch'}"
 
 
 def _sizes_of(path: Path) -> list[int]:
