@@ -94,7 +94,7 @@ class SchedulerConfig:
     """Limits of one step: requests that run together, and tokens computed (prefill and decode share them).
 
     ``async_scheduling``: the next step is scheduled while one runs, as far as the executor can take it. It gains
-    what a step takes beside the model, on a CPU some 0.2 %; newcomers wait for one step more.
+    what a step takes beside the model, on two CPUs nothing to 8 %; newcomers wait for one step more.
     ``scheduling_policy``: ``fcfs``, first come, first served; ``priority``: by the requests' priorities, lower first.
     ``max_itl_stretch``: how much longer than without them those who decode may wait for a token while later prompts are
     computed beside them, 2 = twice as long; 0 = as long as a step of ``max_num_batched_tokens`` takes.

