@@ -1,6 +1,7 @@
 """The model that every fresh machine has: SmolLM2, pulled once into the user's cache; and folders for sockets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,6 +46,19 @@ def short_folder() -> Iterator[Path]:
     """The path of a socket may have 107 characters at most, which pytest's own folders spend."""
     with TemporaryDirectory(prefix="sg") as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def show(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """A line for the end of the run: what a test that has passed measured or counted."""
+    return partial(record_property, "shown")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    passed = terminalreporter.getreports("passed")
+    if lines := [str(value) for report in passed for name, value in report.user_properties if name == "shown"]:
+        terminalreporter.section("shown by tests")
+        terminalreporter.write("".join(f"{line}\n" for line in lines))
 
 
 def _ignore(progress: Progress) -> None:
