@@ -48,8 +48,9 @@ format: .venv/.dev ## put the code in order
 	$(BIN)/ruff format
 	cd proto && ../$(BIN)/buf format --write
 
-proto: .venv/.dev ## write the Python stubs anew
+proto: .venv/.dev ## write the Python stubs anew, and the reference of the API
 	PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate.sh
+	$(BIN)/python proto/api_reference.py docs/api-reference.md
 
 lock: .venv/.dev ## write constraints.txt anew, from what .venv holds
 	{ grep '^#' constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.new
