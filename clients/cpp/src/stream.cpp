@@ -1,0 +1,70 @@
+#include "stream_impl.h"
+
+#include "status.h"
+
+namespace sluicegate {
+
+Stream::Impl::Impl(Start start, const CallOptions& options) : start_(std::move(start)), attempts_(options) {
+  StartAttempt();
+}
+
+Stream::Impl::~Impl() {
+  Cancel();
+  v1::GenerateStreamResponse unread;
+  while (reader_ && reader_->Read(&unread)) {
+  }
+  if (reader_) reader_->Finish();
+}
+
+bool Stream::Impl::Read(v1::GenerateStreamResponse* event) {
+  while (reader_) {
+    if (reader_->Read(event)) return answered_ = true;
+    const grpc::Status status = reader_->Finish();
+    reader_ = nullptr;
+    code_ = status.error_code();
+    if (status.ok() || (code_ == grpc::CANCELLED && cancelled_)) return false;
+    const Error error = ErrorOf(status);
+    if (!AnotherAttempt(error)) throw error;
+  }
+  return false;
+}
+
+void Stream::Impl::Cancel() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  cancelled_ = true;
+  context_->TryCancel();
+  cancelling_.notify_all();
+}
+
+void Stream::Impl::StartAttempt() {
+  auto context = std::make_unique<grpc::ClientContext>();
+  attempts_.SetDeadline(context.get());
+  reader_ = start_(context.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  context_ = std::move(context);
+  // Cancelled between two attempts: there was no call yet to cancel.
+  if (cancelled_) context_->TryCancel();
+}
+
+bool Stream::Impl::AnotherAttempt(const Error& error) {
+  if (answered_) return false;
+  const auto wait = attempts_.WaitAfter(error);
+  if (!wait) return false;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    cancelling_.wait_for(lock, *wait, [this] { return cancelled_.load(); });
+  }
+  StartAttempt();
+  return true;
+}
+
+Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Stream::Stream(Stream&&) noexcept = default;
+Stream& Stream::operator=(Stream&&) noexcept = default;
+Stream::~Stream() = default;
+
+bool Stream::Read(v1::GenerateStreamResponse* event) { return impl_->Read(event); }
+void Stream::Cancel() { impl_->Cancel(); }
+grpc::StatusCode Stream::code() const { return impl_->code(); }
+
+}  // namespace sluicegate
