@@ -1,0 +1,82 @@
+{{/* Where the model comes from, and how the commands are told. */}}
+
+{{/* MODEL; empty: the image's own, which its SLUICEGATE_MODEL names. */}}
+{{- define "sluicegate.model" -}}
+{{- $model := .Values.model -}}
+{{- if eq $model.source "pull" -}}
+{{- $model.name -}}
+{{- else if ne $model.source "embedded" -}}
+{{- printf "/mnt/models/%s" $model.path | trimSuffix "/" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sluicegate.modelEnv" -}}
+{{- if eq .Values.model.source "pull" }}
+- {name: XDG_CACHE_HOME, value: /mnt/models}
+- {name: HF_HOME, value: /mnt/models/huggingface}
+{{- end }}
+{{- end -}}
+
+{{- define "sluicegate.modelVolume" -}}
+{{- $model := .Values.model -}}
+{{- if eq $model.source "image" }}
+- name: model
+  image:
+    reference: {{ $model.image.reference }}
+    pullPolicy: {{ $model.image.pullPolicy }}
+{{- else if $model.pvc.claimName }}
+- name: model
+  persistentVolumeClaim:
+    claimName: {{ $model.pvc.claimName }}
+    {{- if eq $model.source "pvc" }}
+    readOnly: true
+    {{- end }}
+{{- else if eq $model.source "pull" }}
+- name: model
+  emptyDir:
+    sizeLimit: {{ $model.sizeLimit }}
+{{- end }}
+{{- end -}}
+
+{{/* (root, whether it may be written to) */}}
+{{- define "sluicegate.modelMount" -}}
+{{- $root := index . 0 -}}
+{{- if ne $root.Values.model.source "embedded" }}
+- name: model
+  mountPath: /mnt/models
+  {{- if not (index . 1) }}
+  readOnly: true
+  {{- end }}
+  {{- with $root.Values.model.pvc.subPath }}
+  subPath: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "sluicegate.modelPull" -}}
+{{- if eq .Values.model.source "pull" }}
+- name: pull
+  image: {{ include "sluicegate.image" (list . dict) }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [sluicegate]
+  args: [pull, {{ .Values.model.name | quote }}]
+  env:
+    {{- include "sluicegate.commonEnv" . | nindent 4 }}
+    {{- include "sluicegate.modelEnv" . | nindent 4 }}
+    {{- with .Values.model.hubToken }}
+    {{- if .secretName }}
+    - name: HF_TOKEN
+      valueFrom:
+        secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}
+    {{- end }}
+    {{- end }}
+  resources:
+    requests: {cpu: 100m, memory: 512Mi}
+    limits: {memory: 2Gi}
+  securityContext:
+    {{- toYaml .Values.containerSecurityContext | nindent 4 }}
+  volumeMounts:
+    {{- include "sluicegate.scratchMounts" . | nindent 4 }}
+    {{- include "sluicegate.modelMount" (list . true) | nindent 4 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,268 @@
+{{/* Pods: what their containers share, then the pods themselves. */}}
+
+{{- define "sluicegate.commonEnv" -}}
+- {name: HOME, value: /home/sluicegate}
+{{- end -}}
+
+{{- define "sluicegate.scratchMounts" -}}
+- {name: tmp, mountPath: /tmp}
+- {name: home, mountPath: /home/sluicegate}
+{{- end -}}
+
+{{/* (root, gateway | core | serve | worker): until when it is not told to end. A core is told after its gateway, and
+vLLM's workers, which know no drain, when that is over. */}}
+{{- define "sluicegate.preStopSeconds" -}}
+{{- $root := index . 0 -}}
+{{- $shutdown := $root.Values.shutdown -}}
+{{- if has (index . 1) (list "gateway" "serve") -}}
+{{- $shutdown.preStopSeconds -}}
+{{- else if and (eq (index . 1) "worker") (eq $root.Values.multiNode.engine "vllm") -}}
+{{- add $shutdown.preStopSeconds $shutdown.drainSeconds 10 -}}
+{{- else -}}
+{{- add $shutdown.preStopSeconds 2 -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (root, service of grpc.health.v1) */}}
+{{- define "sluicegate.probeAction" -}}
+{{- $root := index . 0 -}}
+{{- if eq $root.Values.probes.type "grpc" -}}
+grpc: {port: {{ int $root.Values.ports.health }}, service: {{ index . 1 }}}
+{{- else -}}
+exec:
+  command: [sluicegate, health, --address=127.0.0.1:{{ int $root.Values.ports.health }}, --service={{ index . 1 }}]
+{{- end -}}
+{{- end -}}
+
+{{- define "sluicegate.probes" -}}
+{{- $startup := .Values.probes.startup -}}
+startupProbe:
+  {{- include "sluicegate.probeAction" (list . "readiness") | nindent 2 }}
+  {{- toYaml $startup | nindent 2 }}
+  failureThreshold: {{ div (add .Values.model.loadTimeoutSeconds 60) $startup.periodSeconds }}
+readinessProbe:
+  {{- include "sluicegate.probeAction" (list . "readiness") | nindent 2 }}
+  {{- toYaml .Values.probes.readiness | nindent 2 }}
+livenessProbe:
+  {{- include "sluicegate.probeAction" (list . "liveness") | nindent 2 }}
+  {{- toYaml .Values.probes.liveness | nindent 2 }}
+{{- end -}}
+
+{{/* Secrets are mounted as folders: what is mounted by subPath never changes. */}}
+{{- define "sluicegate.secretVolumes" -}}
+{{- if .Values.tls.enabled }}
+- name: tls
+  secret: {secretName: {{ .Values.tls.secretName }}, defaultMode: 0440}
+{{- if .Values.tls.clientCASecretName }}
+- name: client-ca
+  secret:
+    secretName: {{ .Values.tls.clientCASecretName }}
+    defaultMode: 0440
+    items: [{key: ca.crt, path: ca.crt}]
+{{- end }}
+{{- end }}
+{{- if .Values.apiKeys.secretName }}
+- name: api-keys
+  secret: {secretName: {{ .Values.apiKeys.secretName }}, defaultMode: 0440}
+{{- end }}
+{{- if .Values.adminKeys.secretName }}
+- name: admin-keys
+  secret: {secretName: {{ .Values.adminKeys.secretName }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
+{{- define "sluicegate.secretMounts" -}}
+{{- if .Values.tls.enabled }}
+- {name: tls, mountPath: /etc/sluicegate/tls, readOnly: true}
+{{- if .Values.tls.clientCASecretName }}
+- {name: client-ca, mountPath: /etc/sluicegate/client-ca, readOnly: true}
+{{- end }}
+{{- end }}
+{{- if .Values.apiKeys.secretName }}
+- {name: api-keys, mountPath: /etc/sluicegate/api-keys, readOnly: true}
+{{- end }}
+{{- if .Values.adminKeys.secretName }}
+- {name: admin-keys, mountPath: /etc/sluicegate/admin-keys, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* (root, gateway | core | serve | worker): one of the model's server. */}}
+{{- define "sluicegate.container" -}}
+{{- $root := index . 0 -}}
+{{- $command := index . 1 -}}
+{{- $own := index $root.Values $command -}}
+{{- $isGateway := has $command (list "gateway" "serve") -}}
+{{- $computes := ne $command "gateway" -}}
+{{- $isVllmWorker := and (eq $command "worker") (eq $root.Values.multiNode.engine "vllm") -}}
+name: {{ $command }}
+image: {{ include "sluicegate.image" (list $root (default dict $own.image)) }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+command: [{{ ternary $root.Values.multiNode.vllm.python "sluicegate" $isVllmWorker }}]
+args:
+  {{- if eq $command "gateway" }}
+  - gateway
+  {{- include "sluicegate.gatewayArgs" $root | nindent 2 }}
+  {{- include "sluicegate.handshakeArg" $root | nindent 2 }}
+  {{- else if eq $command "core" }}
+  - core
+  {{- include "sluicegate.coreArgs" $root | nindent 2 }}
+  {{- else if eq $command "serve" }}
+  - serve
+  {{- include "sluicegate.serveArgs" (list $root $own.extraArgs) | nindent 2 }}
+  {{- else }}
+  {{- include "sluicegate.workerArgs" $root | nindent 2 }}
+  {{- end }}
+  {{- if and $own.extraArgs (ne $command "serve") }}
+  {{- toYaml $own.extraArgs | nindent 2 }}
+  {{- end }}
+env:
+  {{- include "sluicegate.commonEnv" $root | nindent 2 }}
+  {{- include "sluicegate.modelEnv" $root | nindent 2 }}
+  {{- if eq $root.Values.model.source "pull" }}
+  - {name: HF_HUB_OFFLINE, value: "1"}
+  {{- end }}
+  {{- if eq $command "gateway" }}
+  - {name: TMPDIR, value: /run/sluicegate}
+  {{- end }}
+  {{- with $own.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if $isGateway }}
+ports:
+  - {name: grpc, containerPort: {{ int $root.Values.ports.grpc }}}
+  - {name: health, containerPort: {{ int $root.Values.ports.health }}}
+  - {name: metrics, containerPort: {{ int $root.Values.ports.metrics }}}
+{{ include "sluicegate.probes" $root }}
+{{- end }}
+{{- $preStopSeconds := include "sluicegate.preStopSeconds" (list $root $command) | int }}
+{{- if $preStopSeconds }}
+lifecycle:
+  preStop:
+    sleep: {seconds: {{ $preStopSeconds }}}
+{{- end }}
+resources:
+  {{- $resources := deepCopy $own.resources }}
+  {{- if and $computes $root.Values.gpu.enabled }}
+  {{- $resources = merge (dict "limits" (dict $root.Values.gpu.resourceName (int $root.Values.gpu.count))) $resources }}
+  {{- end }}
+  {{- toYaml $resources | nindent 2 }}
+securityContext:
+  {{- toYaml $root.Values.containerSecurityContext | nindent 2 }}
+volumeMounts:
+  {{- include "sluicegate.scratchMounts" $root | nindent 2 }}
+  {{- if has $command (list "gateway" "core") }}
+  - {name: run, mountPath: /run/sluicegate}
+  {{- end }}
+  {{- if $computes }}
+  - {name: shm, mountPath: /dev/shm}
+  {{- end }}
+  {{- include "sluicegate.modelMount" (list $root false) | nindent 2 }}
+  {{- if $root.Values.config }}
+  - {name: config, mountPath: /etc/sluicegate/config, readOnly: true}
+  {{- end }}
+  {{- if $isGateway }}
+  {{- include "sluicegate.secretMounts" $root | nindent 2 }}
+  {{- end }}
+  {{- with $root.Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* (root, server | worker): a pod template. */}}
+{{- define "sluicegate.pod" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $isServer := eq $component "server" -}}
+{{- $isSplit := and $isServer (eq $root.Values.mode "split") (not $root.Values.multiNode.enabled) -}}
+metadata:
+  labels:
+    {{- include "sluicegate.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $component }}
+    {{- if $isServer }}
+    {{- with $root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- end }}
+  annotations:
+    kubectl.kubernetes.io/default-container: {{ ternary "gateway" (ternary "serve" "worker" $isServer) $isSplit }}
+    {{- with $root.Values.config }}
+    checksum/config: {{ toYaml . | sha256sum }}
+    {{- end }}
+    {{- with $root.Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "sluicegate.serviceAccountName" $root }}
+  automountServiceAccountToken: false
+  {{- /* Variables of a Service named sluicegate would look like settings. */}}
+  enableServiceLinks: false
+  {{- with $root.Values.shutdown }}
+  terminationGracePeriodSeconds: {{ add .preStopSeconds .drainSeconds .marginSeconds }}
+  {{- end }}
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  {{- with include "sluicegate.modelPull" $root }}
+  initContainers:
+    {{- . | nindent 4 }}
+  {{- end }}
+  containers:
+    {{- range ternary (list "gateway" "core") (list (ternary "serve" "worker" $isServer)) $isSplit }}
+    - {{ include "sluicegate.container" (list $root .) | indent 6 | trim }}
+    {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {sizeLimit: {{ $root.Values.scratch.tmp }}}
+    - name: home
+      emptyDir: {sizeLimit: {{ $root.Values.scratch.home }}}
+    - name: shm
+      emptyDir: {medium: Memory, sizeLimit: {{ $root.Values.scratch.shm }}}
+    {{- if $isSplit }}
+    - name: run
+      emptyDir: {sizeLimit: 64Mi}
+    {{- end }}
+    {{- include "sluicegate.modelVolume" $root | nindent 4 }}
+    {{- if $root.Values.config }}
+    - name: config
+      configMap: {name: {{ include "sluicegate.fullname" $root }}}
+    {{- end }}
+    {{- if $isServer }}
+    {{- include "sluicegate.secretVolumes" $root | nindent 4 }}
+    {{- end }}
+    {{- with $root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $root.Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if $root.Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- range $root.Values.topologySpreadConstraints }}
+    {{- $default := dict "labelSelector" (dict "matchLabels" (include "sluicegate.releaseLabels" $root | fromYaml)) }}
+    - {{ toYaml (merge (deepCopy .) $default) | indent 6 | trim }}
+    {{- end }}
+  {{- end }}
+  {{- with $root.Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $root.Values.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+{{- end -}}
+
+{{/* The same without the lines that conditions have left empty. */}}
+{{- define "sluicegate.podTemplate" -}}
+{{- regexReplaceAll "(?m)^ *\n" (include "sluicegate.pod" .) "" -}}
+{{- end -}}
