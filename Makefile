@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve chat model models test interop lint format proto lock bench clean
+.PHONY: help demo serve chat model models test interop lint format proto lock bench web clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -55,6 +55,16 @@ proto: .venv/.dev ## write the Python stubs anew, and the reference of the API
 lock: .venv/.dev ## write constraints.txt anew, from what .venv holds
 	{ grep '^#' constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.new
 	mv constraints.new constraints.txt
+
+WEB := deploy/web
+
+web: $(WEB)/dist/index.html ## make the page for browsers, which Envoy serves
+
+$(WEB)/node_modules/.package-lock.json: $(WEB)/package-lock.json
+	cd $(WEB) && npm ci --silent
+
+$(WEB)/dist/index.html: $(WEB)/node_modules/.package-lock.json $(wildcard $(WEB)/src/* $(WEB)/*.mjs $(WEB)/*.yaml proto/sluicegate/v1/*.proto)
+	cd $(WEB) && npm run --silent build
 
 clean: ## remove .venv and everything else that was made
 	rm -rf .venv build core/native/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,108 @@
+// The conversation, as it is shown.
+
+import type { Failure } from "./failure";
+import type { Pace } from "./pace";
+
+/** How far from its end a reader still counts as reading the end, in pixels. */
+const END = 48;
+
+export class Transcript {
+  constructor(
+    private readonly log: HTMLElement,
+    private readonly welcome: HTMLElement,
+  ) {}
+
+  question(text: string): void {
+    this.welcome.hidden = true;
+    const article = added(this.log, "article", "question");
+    added(article, "h2", "unseen", "You");
+    added(article, "p", "text", text);
+  }
+
+  answer(): AnswerView {
+    const view = new AnswerView(added(this.log, "article", "answer"), this.log);
+    this.log.scrollTop = this.log.scrollHeight;
+    return view;
+  }
+
+  clear(): void {
+    this.log.replaceChildren(this.welcome);
+    this.welcome.hidden = false;
+  }
+}
+
+export class AnswerView {
+  private readonly text: HTMLElement;
+  private readonly pace: HTMLElement;
+
+  constructor(
+    private readonly article: HTMLElement,
+    private readonly log: HTMLElement,
+  ) {
+    // Screen readers wait until it is complete, instead of reading tokens.
+    article.setAttribute("aria-busy", "true");
+    added(article, "h2", "", "Model");
+    this.text = added(article, "p", "text");
+    this.pace = added(article, "p", "pace", "waiting for the first token");
+  }
+
+  more(text: string, pace: Pace): void {
+    this.followed(() => {
+      this.text.append(text);
+      this.pace.textContent = pace.toString();
+    });
+  }
+
+  /** `how` it ended, in a word or two. */
+  end(pace: Pace, how: string): void {
+    this.followed(() => {
+      this.pace.textContent = `${pace} · ${how}`;
+      this.article.setAttribute("aria-busy", "false");
+    });
+  }
+
+  /** Nothing came, since nothing was asked. */
+  notSent(): void {
+    this.pace.textContent = "not sent";
+    this.article.setAttribute("aria-busy", "false");
+  }
+
+  fail(failure: Failure): void {
+    this.followed(() => {
+      const box = added(this.article, "div", "failure");
+      box.setAttribute("role", "alert");
+      added(box, "strong", "", failure.code);
+      if (failure.violations.length > 0) listViolations(box, failure);
+      else added(box, "p", "", failure.message);
+      if (failure.retryAfterSeconds !== undefined) {
+        added(box, "p", "", `The server asks to try again after ${failure.retryAfterSeconds} s.`);
+      }
+    });
+  }
+
+  /** The end stays in view, unless the reader has scrolled away from it. */
+  private followed(change: () => void): void {
+    const { scrollTop, clientHeight, scrollHeight } = this.log;
+    const atEnd = scrollHeight - scrollTop - clientHeight < END;
+    change();
+    if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+  }
+}
+
+function listViolations(box: HTMLElement, failure: Failure): void {
+  const list = added(box, "ul");
+  for (const { field, description } of failure.violations) {
+    const item = added(list, "li");
+    added(item, "code", "", field);
+    item.append(` ${description}`);
+  }
+}
+
+/** Text is always text: what a model says is never markup. */
+function added(parent: HTMLElement, tag: string, className = "", text = ""): HTMLElement {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.textContent = text;
+  parent.append(element);
+  return element;
+}

@@ -1,0 +1,111 @@
+"""The page in Chromium, through Envoy, with a real server behind it."""
+
+from pathlib import Path
+
+from selenium.webdriver.common.keys import Keys
+
+from sluicegate_client import Client
+from tests.deploy.web.browser import Browser
+from tests.e2e.server import Server
+
+QUESTION = "What is the capital of France?"
+LONG = "Count from one to one thousand."
+TEMPERATURE, MAX_TOKENS = "sampling_params.temperature", "sampling_params.max_tokens"
+
+_NOTE_LENGTHS = """
+window.lengths = new Set();
+new MutationObserver(() => lengths.add(document.querySelector('.answer .text')?.textContent.length ?? 0))
+  .observe(document.getElementById('transcript'), {childList: true, subtree: true});
+"""
+
+
+def _greedy(browser: Browser, max_tokens: int) -> None:
+    browser.set(TEMPERATURE, "0")
+    browser.set(MAX_TOKENS, str(max_tokens))
+
+
+def test_an_answer_comes_as_it_is_made(browser: Browser, client: Client, tmp_path: Path) -> None:
+    """Token by token, and whole it is what the Python client gets for the same request; its pace stands below it."""
+    _greedy(browser, 40)
+    browser.run(_NOTE_LENGTHS)
+    browser.ask(QUESTION)
+    answer = browser.until_answered()
+    expected = client.generate(chat=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=40)
+    assert answer == expected.outputs[0].text
+    assert browser.run("return lengths.size") > expected.usage.num_output_tokens / 2
+    assert all(word in browser.text(".answer .pace") for word in ("TTFT", "tokens/s", "tokens"))
+    assert browser.complaints == []
+    browser.save(tmp_path / "answer.png")
+
+
+def test_a_conversation_goes_on(browser: Browser, client: Client) -> None:
+    """The second question is asked with all that was said before, and the system message."""
+    _greedy(browser, 16)
+    browser.set("system", "Answer in one sentence.")
+    browser.ask(QUESTION)
+    first = browser.until_answered()
+    browser.ask("And of Italy?")
+    said = [("system", "Answer in one sentence."), ("user", QUESTION), ("assistant", first), ("user", "And of Italy?")]
+    chat = [{"role": role, "content": content} for role, content in said]
+    expected = client.generate(chat=chat, temperature=0, max_tokens=16)
+    assert browser.until_answered(2) == expected.outputs[0].text
+
+
+def test_stop_ends_it_in_the_server_too(browser: Browser, server: Server) -> None:
+    """The button cancels the call: the engine is told, and what came stays. So does Escape."""
+    before = server.load().num_requests
+    assert before == 0
+    _greedy(browser, 4000)
+    for number, stop in enumerate((lambda: browser.click("#stop"), lambda: browser.press(Keys.ESCAPE)), 1):
+        browser.ask(LONG)
+        browser.until(f".answer:nth-of-type({2 * number}) .text:not(:empty)")
+        assert server.load().num_requests == 1
+        stop()
+        assert browser.until_answered(number)
+        assert "stopped by you" in browser.text(".answer .pace")
+        server.wait_until_idle()
+
+
+def test_an_error_stands_at_its_field(browser: Browser, tmp_path: Path) -> None:
+    """With the status, and what the server says of it; the question is there to be sent again."""
+    browser.set(TEMPERATURE, "3")
+    browser.ask(QUESTION)
+    browser.until("[role=alert]")
+    assert "INVALID_ARGUMENT" in browser.text("[role=alert]")
+    assert TEMPERATURE in browser.text("[role=alert] li")
+    assert browser.attribute(f"[name='{TEMPERATURE}']", "aria-invalid") == "true"
+    note = browser.attribute(f"[name='{TEMPERATURE}']", "aria-describedby")
+    assert "[0, 2]" in browser.text(f"[id='{note}']")
+    browser.save(tmp_path / "error.png")
+    browser.set(TEMPERATURE, "0")
+    browser.click("#send")
+    assert browser.until_answered(2)
+    assert browser.attribute(f"[name='{TEMPERATURE}']", "aria-invalid") is None
+
+
+def test_a_setting_that_is_no_number_is_not_sent(browser: Browser) -> None:
+    """The page says so itself, at the field."""
+    browser.set(MAX_TOKENS, "many")
+    browser.ask(QUESTION)
+    browser.until("[role=alert]")
+    assert MAX_TOKENS in browser.text("[role=alert] li")
+    assert "not sent" in browser.text(".answer .pace")
+
+
+def test_a_server_that_is_not_there_is_an_error(browser: Browser) -> None:
+    """Of its own, not a page that waits."""
+    browser.set("address", "http://127.0.0.1:1")
+    browser.ask(QUESTION)
+    browser.until("[role=alert]")
+    assert browser.text("[role=alert] strong")
+    assert browser.complaints
+
+
+def test_every_control_has_a_name(browser: Browser) -> None:
+    """Whoever hears the page knows what each button and each input is for."""
+    names = browser.run(
+        "return [...document.querySelectorAll('button, input, select, textarea')].map(control =>"
+        " (control.labels?.[0] ?? control).textContent.trim())"
+    )
+    assert len(names) > 10
+    assert all(names)
