@@ -20,6 +20,11 @@ _COMMANDS = {
     "pull": LazyCommand("service.cli.pull:pull", "Fetch a model into the cache."),
     "generate": LazyCommand("sluicegate_client.cli:generate", "Continue a prompt, streaming to the terminal."),
     "chat": LazyCommand("sluicegate_client.cli:chat", "Talk to the model."),
+    # Probes run it beside a server, in its environment: what that says of the server's certificate and configuration
+    # file is not for them, and reading the file would import every other command.
+    "health": LazyCommand(
+        "sluicegate_client.health_cli:health", "Ask a server whether it serves, as probes do.", is_configurable=False
+    ),
     "lora": LazyCommand("sluicegate_client.lora_cli:lora", "Load and unload the LoRA adapters of a running server."),
     "top": LazyCommand("sluicegate_client.top.cli:top", "Watch a running server, live."),
     "bench": LazyCommand("bench.cli:bench", "Put load on a server and report its speed."),

@@ -14,16 +14,21 @@ from service.cli.configurable import configurable
 
 
 class LazyCommand(NamedTuple):
-    """Where a command is (`module:name`) and its one-line help."""
+    """Where a command is (`module:name`) and its one-line help.
+
+    Unless it ``is_configurable`` it has the names in the environment that it says itself, and no ``--config``.
+    """
 
     path: str
     short_help: str
+    is_configurable: bool = True
 
     def load(self) -> click.Command:
         module, _, name = self.path.partition(":")
         gc.disable()  # All that is imported stays: looking for garbage in it again and again takes a seventh more.
         try:
-            return cast(click.Command, getattr(import_module(module), name))
+            loaded = cast(click.Command, getattr(import_module(module), name))
+            return configurable(loaded) if self.is_configurable else loaded
         finally:
             gc.enable()
 
@@ -40,7 +45,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         command = self._commands_by_name.get(cmd_name)
-        return configurable(command.load()) if command else None
+        return command.load() if command else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -190,7 +190,8 @@ class FakeServer:
         self.address = address if address.startswith("unix:") else f"127.0.0.1:{port}"
 
     def set_serving(self, serving: bool) -> None:
-        self.health.set("", HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING)
+        for name in ("", "readiness"):
+            self.health.set(name, HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING)
 
 
 @contextmanager

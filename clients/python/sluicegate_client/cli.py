@@ -9,8 +9,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from sluicegate_client.access import API_KEY_VARIABLE, Access, access_options
-from sluicegate_client.address import Address
-from sluicegate_client.channel import DEFAULT_ADDRESS
+from sluicegate_client.address import address_option
 from sluicegate_client.client import Client
 from sluicegate_client.conversation import Conversation
 from sluicegate_client.errors import SluicegateError
@@ -23,15 +22,7 @@ INTERRUPTED = 130
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = [
-    click.option(
-        "--address",
-        type=Address(),
-        default=DEFAULT_ADDRESS,
-        show_default=True,
-        envvar="SLUICEGATE_ADDRESS",
-        show_envvar=True,
-        help="Where the server is: HOST:PORT or unix:/path.",
-    ),
+    address_option,
     click.option(
         "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up after this time."
     ),

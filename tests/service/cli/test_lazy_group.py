@@ -11,7 +11,7 @@ def test_help_lists_every_command_with_one_line() -> None:
     """In the order in which one meets them."""
     lines = CliRunner().invoke(main, ["--help"]).output.partition("Commands:\n")[2].splitlines()
     names = [line.split()[0] for line in lines]
-    assert names == ["serve", "gateway", "core", "keys", "pull", "generate", "chat", "lora", "top", "bench"]
+    assert names == ["serve", "gateway", "core", "keys", "pull", "generate", "chat", "health", "lora", "top", "bench"]
     assert all(len(line.split()) > 1 for line in lines)
 
 
