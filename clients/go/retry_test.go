@@ -1,0 +1,115 @@
+package sluicegate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// A call that is refused is made again, after the server's delay, until it is answered.
+func TestRetryUntilAnswered(t *testing.T) {
+	server := &scripted{errors: []error{soon(), soon()}}
+	var waits []time.Duration
+	client := serve(t, server).WithRetry(Retry{
+		MaxAttempts: 3, OnRefusal: func(_ *Error, wait time.Duration) { waits = append(waits, wait) },
+	})
+	response, err := client.Generate(context.Background(), FromText("Hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Outputs[0].Text != " Paris." || server.calls != 3 {
+		t.Errorf("got %v after %d calls", response, server.calls)
+	}
+	if len(waits) != 2 || waits[0] != time.Millisecond || waits[1] != time.Millisecond {
+		t.Errorf("waited %v", waits)
+	}
+}
+
+// No more calls than MaxAttempts are made, and without WithRetry one.
+func TestRetryAttempts(t *testing.T) {
+	for attempts, calls := range map[int]int{0: 1, 2: 2} {
+		server := &scripted{errors: []error{soon(), soon(), soon(), soon()}}
+		failed := generate(t, serve(t, server).WithRetry(Retry{MaxAttempts: attempts}))
+		if server.calls != calls || failed.Reason != "QUEUE_FULL" {
+			t.Errorf("%d attempts: %d calls, then %v", attempts, server.calls, failed)
+		}
+	}
+}
+
+// An error without RetryInfo is not retried, whatever its code.
+func TestNoRetryWithoutRetryInfo(t *testing.T) {
+	server := &scripted{errors: []error{status.Error(codes.Unavailable, "gone")}}
+	generate(t, serve(t, server).WithRetry(Retry{MaxAttempts: 5}))
+	if server.calls != 1 {
+		t.Errorf("%d calls", server.calls)
+	}
+}
+
+// A wait that would outlast the deadline is not begun: the refusal is the error.
+func TestRetryWithinDeadline(t *testing.T) {
+	client := serve(t, &scripted{errors: []error{queueFull(durationpb.New(time.Hour))}}).WithRetry(Retry{MaxAttempts: 5})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := client.Generate(ctx, FromText("Hello")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Cancelling the context ends a wait.
+func TestCancelWhileWaiting(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	client := serve(t, &scripted{errors: []error{queueFull(durationpb.New(time.Hour))}}).WithRetry(Retry{
+		MaxAttempts: 5, OnRefusal: func(*Error, time.Duration) { cancel() },
+	})
+	if _, err := client.Generate(ctx, FromText("Hello")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A stream is retried until its first event has come.
+func TestRetryStream(t *testing.T) {
+	server := &scripted{errors: []error{soon()}}
+	stream, err := serve(t, server).WithRetry(Retry{MaxAttempts: 2}).GenerateStream(context.Background(), FromText("Hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	event, err := stream.Recv()
+	if err != nil || event.GetDelta().GetText() != " Paris." {
+		t.Fatalf("got %v, %v", event, err)
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Errorf("got %v, want the end", err)
+	}
+}
+
+// A stream that fails after its first event is not retried, even with RetryInfo.
+func TestNoRetryMidStream(t *testing.T) {
+	server := &scripted{midStream: soon()}
+	stream, err := serve(t, server).WithRetry(Retry{MaxAttempts: 5}).GenerateStream(context.Background(), FromText("Hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	stream.Recv()
+	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted || server.calls != 1 {
+		t.Errorf("got %v after %d calls", err, server.calls)
+	}
+}
+
+// Where the server gives no delay, waits double up to five seconds, and at most half of one is random.
+func TestBackoff(t *testing.T) {
+	for attempt, most := range map[int]time.Duration{
+		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 6: 3200 * time.Millisecond, 7: 5 * time.Second, 99: 5 * time.Second,
+	} {
+		if wait := waitAfter(attempt, 0); wait < most/2 || wait > most {
+			t.Errorf("attempt %d waits %v, want %v to %v", attempt, wait, most/2, most)
+		}
+	}
+}
