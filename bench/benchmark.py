@@ -16,7 +16,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 from sluicegate_client import AsyncClient
 from sluicegate_client.access import Access
-from sluicegate_client.channel import channel_options, key_metadata
+from sluicegate_client.channel import balancing_options, channel_options, key_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Benchmark:
 
 
 def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
-    options = channel_options(())
+    options = channel_options(balancing_options(address))
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
     return grpc.aio.secure_channel(address, credentials, options)

@@ -10,7 +10,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
-from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options, key_metadata
+from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
 from sluicegate_client.errors import UnavailableError, readable_errors
 from sluicegate_client.events import StreamEvents
 from sluicegate_client.multiplexed import MultiplexedSession
@@ -63,7 +63,8 @@ class AsyncStream(StreamEvents):
 class AsyncClient:
     """A connection to a server, made on first use, for one event loop.
 
-    ``address`` is ``HOST:PORT`` or ``unix:/path``. ``credentials``: those of ``tls_credentials``, None: plaintext.
+    ``address`` is ``HOST:PORT``, ``unix:/path`` or, for all that are ready of several servers in turn,
+    ``dns:///HOST:PORT`` or ``ipv4:A:PORT,B:PORT``. ``credentials``: those of ``tls_credentials``, None: plaintext.
     ``api_key``: of a server that asks for one. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
     the call's deadline in seconds (None: none). Cancelling the task that awaits a call cancels the call.
     """
@@ -78,10 +79,11 @@ class AsyncClient:
     ) -> None:
         self._address = address
         self._metadata = key_metadata(api_key)
+        given = channel_options([*balancing_options(address), *options])
         self._channel = (
-            grpc.aio.secure_channel(address, credentials, channel_options(options))
+            grpc.aio.secure_channel(address, credentials, given)
             if credentials
-            else grpc.aio.insecure_channel(address, channel_options(options))
+            else grpc.aio.insecure_channel(address, given)
         )
         self._stub = InferenceServiceStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)

@@ -1,5 +1,6 @@
 """How the channels of both clients are set up."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,40 @@ _OPTIONS: ChannelOptions = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # A server that is started again is found soon: gRPC alone would come to try every two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+
+_NAMES_OF_MANY = ("dns:", "ipv4:", "ipv6:")
+_BALANCED: ChannelOptions = (
+    # gRPC alone would send all to the first address; and to a server that drains until its connection breaks.
+    (
+        "grpc.service_config",
+        json.dumps(
+            {
+                "loadBalancingConfig": [{"round_robin": {}}],
+                "healthCheckConfig": {"serviceName": "readiness"},
+            }
+        ),
+    ),
+    # Replicas that come with new addresses, where all that were known have left: gRPC's own is 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 )
 
 
 def channel_options(given: ChannelOptions) -> ChannelOptions:
     """``given`` wins over the defaults."""
     return [*(dict(_OPTIONS) | dict(given)).items()]
+
+
+def balancing_options(address: str) -> ChannelOptions:
+    """What sends calls in turn to all servers that ``address`` names and that are ready; none for one server.
+
+    Several are ``dns:///HOST:PORT``, ``ipv4:A:PORT,B:PORT`` and ``ipv6:[A]:PORT,[B]:PORT``. Which are ready, the
+    channel learns from a Watch of each one's health.
+    """
+    return _BALANCED if address.startswith(_NAMES_OF_MANY) else ()
 
 
 def tls_credentials(

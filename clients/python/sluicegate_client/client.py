@@ -11,7 +11,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
-from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, channel_options, key_metadata
+from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
 from sluicegate_client.errors import CallCancelledError, UnavailableError, readable_errors
 from sluicegate_client.events import StreamEvents
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
@@ -61,7 +61,8 @@ class Stream(StreamEvents):
 class Client:
     """A connection to a server, made on first use; any number of threads may share it.
 
-    ``address`` is ``HOST:PORT`` or ``unix:/path``. ``credentials``: those of ``tls_credentials``, None: plaintext.
+    ``address`` is ``HOST:PORT``, ``unix:/path`` or, for all that are ready of several servers in turn,
+    ``dns:///HOST:PORT`` or ``ipv4:A:PORT,B:PORT``. ``credentials``: those of ``tls_credentials``, None: plaintext.
     ``api_key``: of a server that asks for one. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
     the call's deadline in seconds (None: none).
     """
@@ -78,7 +79,7 @@ class Client:
         self._metadata = key_metadata(api_key)
         # Streams that the reader's own thread drives. Otherwise a Ctrl-C that comes while a stream is being made leaves
         # one that no thread drives, and for which closing the channel waits forever.
-        options = channel_options([(GrpcOptions.SingleThreadedUnaryStream, 1), *options])
+        options = channel_options([(GrpcOptions.SingleThreadedUnaryStream, 1), *balancing_options(address), *options])
         self._channel = (
             grpc.secure_channel(address, credentials, options)
             if credentials

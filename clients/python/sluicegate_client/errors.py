@@ -104,8 +104,13 @@ _CAUSES = (
     ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is of an authority that is not known here; name it"),
     ("Hostname Verification", "the server's certificate is not for this name"),
     ("http1.x server", "what listens there is an HTTP/1 server, not a gRPC one"),
+    ("backend unhealthy", "none of its servers is ready"),
+    ("Domain name not found", "there is no such name"),
 )
 """Words of gRPC, and what is to be said in their place."""
+
+_NO_CONNECTION = ("failed to connect to all addresses", "connections to all backends failing", "errors resolving")
+"""How gRPC begins what it says of one server, of several, and of a name."""
 
 
 class _Failure(Protocol):
@@ -167,7 +172,7 @@ def _message(failure: _Failure, address: str, from_server: bool) -> str:
 
 def _cause_of(message: str) -> str:
     """What most likely keeps the connection from being made, in place of gRPC's own words for it."""
-    if "failed to connect to all addresses" in message:
+    if message.startswith(_NO_CONNECTION):
         return next((cause for words, cause in _CAUSES if words in message), message)
     return message
 
