@@ -43,12 +43,18 @@ class Gate:
         self._closed: Closed | None = Closed.LOADING
         self._asleep = False
         self._is_answering = True
+        self._is_lame_duck = False
         self.on_asleep: Callable[[bool], None] = lambda _is_asleep: None
         """Called when the engine is put to sleep or woken."""
 
     def open(self, backend: Backend) -> None:
         """Let calls in."""
         self._backend, self._closed = backend, None
+        self._tell_health()
+
+    def be_lame_duck(self) -> None:
+        """Say NOT_SERVING and let calls in all the same: they are sent by those who have not noticed yet."""
+        self._is_lame_duck = True
         self._tell_health()
 
     def close(self, why: Closed) -> None:
@@ -91,4 +97,5 @@ class Gate:
         return await self._backend.generator.drain(timeout_s) if self._backend else 0
 
     def _tell_health(self) -> None:
-        self._health.set_serving(self._closed is None and self._is_answering and not self._asleep)
+        is_open = self._closed is None and not self._is_lame_duck
+        self._health.set_serving(is_open and self._is_answering and not self._asleep)

@@ -3,7 +3,8 @@
     start   bind every address; NOT_SERVING, calls get UNAVAILABLE: whoever waits for us can see us already
             load the tokenizer and the core; any failure ends the process
             ready: one log line, SERVING
-    drain   NOT_SERVING at once, new calls get UNAVAILABLE; running requests finish, or are aborted at the time-out
+    leave   NOT_SERVING at once; new calls are served for the lame-duck time, if there is any
+    drain   new calls get UNAVAILABLE; running requests finish, or are aborted at the time-out
     stop    last answers leave, the core ends and is reaped, sockets and the private folder are removed
 
 The exit code is 0 when a signal ends a server that was ready, and 1 otherwise.
@@ -93,7 +94,7 @@ async def _serve(server: "GatewayServer", signals: ShutdownSignals) -> bool:
     if not signals.first.is_set():
         await done_before(signals.first, server.finish_without_core())
         return False
-    if not await done_before(signals.second, server.drain()):
+    if not await done_before(signals.second, server.leave()):
         await server.abort_all()
     return True
 
@@ -181,6 +182,16 @@ class GatewayServer:
         assert self._engines is not None, "started"
         if self._engines.alive:
             await self.drain()
+
+    async def leave(self) -> None:
+        """Be a lame duck, so that no call is refused by those who balance load and watch health; then drain."""
+        assert self._team is not None, "started"
+        if lame_duck_s := self._config.limits.lame_duck_s:
+            self._gate.be_lame_duck()
+            await self._team.be_lame_duck()
+            logger.info("NOT_SERVING; new requests are served for another %g s", lame_duck_s)
+            await asyncio.sleep(lame_duck_s)
+        await self.drain()
 
     async def drain(self) -> None:
         """Refuse new requests and wait for those that run, at most the drain time-out; what is left then is aborted."""

@@ -81,7 +81,7 @@ def core_command(files: ModelFiles, settings: GatewaySettings, engine_flags: dic
         "max_model_len": settings.max_model_len,
         "max_logprobs": settings.limits.max_logprobs,
         "data_parallel_size_local": settings.core.data_parallel_size,
-        "shutdown_timeout": settings.limits.drain_timeout_s + CORE_OUTLASTS_DRAIN_S,
+        "shutdown_timeout": settings.limits.shutdown_s + CORE_OUTLASTS_DRAIN_S,
         "tokenizer": str(files.tokenizer_folder),
         "wire_version": WireVersion.V0_25.value,
         "log_level": settings.log_level,

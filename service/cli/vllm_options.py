@@ -70,7 +70,7 @@ class VllmSettings:
     def _engine_options(self, settings: GatewaySettings, flags: tuple[str, ...]) -> Iterator[str]:
         """What is given by hand comes last, so that it counts."""
         yield f"--data-parallel-size={settings.core.data_parallel_size}"
-        yield f"--shutdown-timeout={math.ceil(settings.limits.drain_timeout_s + CORE_OUTLASTS_DRAIN_S)}"
+        yield f"--shutdown-timeout={math.ceil(settings.limits.shutdown_s + CORE_OUTLASTS_DRAIN_S)}"
         yield f"--max-logprobs={settings.limits.max_logprobs}"
         if settings.max_model_len is not None:
             yield f"--max-model-len={settings.max_model_len}"

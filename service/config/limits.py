@@ -23,6 +23,8 @@ class LimitsConfig:
     """Most log-probabilities per token that a request may ask for; -1: those of the whole vocabulary."""
     min_flush_interval_s: float = 0.0
     """Between the messages of a stream, but for its first token and its ends: they come at once."""
+    lame_duck_s: float = 0.0
+    """Between NOT_SERVING and the first call that is refused, once a signal asks for the end."""
 
     def __post_init__(self) -> None:
         if self.max_logprobs < ALL_LOGPROBS:
@@ -39,3 +41,10 @@ class LimitsConfig:
             raise ValueError(f"min_flush_interval must be in {bounds}, got {self.min_flush_interval_s:g}")
         if not 0 <= self.drain_timeout_s <= MAX_TIMEOUT_S:
             raise ValueError(f"drain_timeout must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.drain_timeout_s:g}")
+        if not 0 <= self.lame_duck_s <= MAX_TIMEOUT_S:
+            raise ValueError(f"lame_duck must be in [0, {MAX_TIMEOUT_S:g}] s, got {self.lame_duck_s:g}")
+
+    @property
+    def shutdown_s(self) -> float:
+        """How long requests may go on after the signal."""
+        return self.lame_duck_s + self.drain_timeout_s

@@ -47,6 +47,8 @@ PREPARE = Method[str, None]("prepare", str)
 OPEN = Method[Opening, None]("open", Opening)
 """The cores are ready: listen, and let calls in."""
 SET_ASLEEP = Method[bool, None]("set_asleep", bool)
+BE_LAME_DUCK = Method[None, None]("be_lame_duck")
+"""As ``Gate.be_lame_duck``."""
 DRAIN = Method[float, int]("drain", float, int)
 """As ``Gate.drain``."""
 ABORT = Method[list[str], int]("abort", list[str], int)

@@ -108,6 +108,12 @@ class Team:
             self._run(self._keep(keeper))
             self._run(keeper.exchange_core_loads())
 
+    async def be_lame_duck(self) -> None:
+        """As ``Gate.be_lame_duck``, of all workers. One that is gone is not replaced any more."""
+        for keeper in self._keepers:
+            keeper.end()
+        await self._ask(methods.BE_LAME_DUCK, None, _END_TIMEOUT_S)
+
     async def drain(self, timeout_s: float) -> int:
         """As ``Gate.drain``, of all workers. One that is gone is not replaced any more."""
         for keeper in self._keepers:

@@ -108,6 +108,7 @@ class Worker:
             methods.LOSE_CORE: self._lose_core,
             methods.EXPECT_CORE: self._expect_core,
             methods.GIVE_UP_CORE: self._give_up_core,
+            methods.BE_LAME_DUCK: self._be_lame_duck,
             methods.DRAIN: self._drain,
             methods.ABORT: self._abort,
             methods.ABORT_ALL: self._abort_all,
@@ -196,6 +197,9 @@ class Worker:
 
     async def _give_up_core(self, loss: CoreLoss) -> None:
         self._mine.engines.give_up(loss.rank, loss.reason)
+
+    async def _be_lame_duck(self, _: None) -> None:
+        self._mine.front_end.gate.be_lame_duck()
 
     async def _drain(self, timeout_s: float) -> int:
         return await self._mine.front_end.gate.drain(timeout_s)

@@ -143,6 +143,7 @@ class GatewayProcess(PythonProcess):
         num_workers: int = 1,
         worker_terms: Mapping[str, Any] | None = None,
         max_queued_requests: int = 2048,
+        lame_duck_s: float = 0,
         **more_terms: Any,
     ) -> None:
         terms = {
@@ -154,7 +155,7 @@ class GatewayProcess(PythonProcess):
             **more_terms,
         }
         workers = {"num_workers": num_workers, **(worker_terms or {})}
-        sizes = {"workers": workers, "max_queued_requests": max_queued_requests}
+        sizes = {"workers": workers, "max_queued_requests": max_queued_requests, "lame_duck_s": lame_duck_s}
         arguments = str(model.path), str(drain_timeout_s), json.dumps(terms), json.dumps(sizes), address, *core
         super().__init__(folder, __name__, *arguments, environment=environment)
 
@@ -182,7 +183,11 @@ def _main(folder: str, drain_timeout_s: str, terms: str, sizes: str, address: st
             ModelFiles("bytes", Path(folder), Path(folder)),
             _core_config(core, json.loads(terms)),
             ListenConfig((address,), "127.0.0.1:0", "127.0.0.1:0"),
-            LimitsConfig(size_of["max_queued_requests"], drain_timeout_s=float(drain_timeout_s)),
+            LimitsConfig(
+                size_of["max_queued_requests"],
+                drain_timeout_s=float(drain_timeout_s),
+                lame_duck_s=size_of["lame_duck_s"],
+            ),
             workers=WorkersConfig(command=WORKER_COMMAND, **size_of["workers"]),
         )
     )

@@ -47,6 +47,7 @@ FILES = named("m")
         (CoreConfig, {"handshake_address": "ipc:///" + 107 * "x"}, "handshake_address .* at most 107 bytes"),
         (ListenConfig, {"admin_address": "::1:5"}, "admin_address must be HOST:PORT .* got '::1:5'"),
         (LimitsConfig, {"max_queued_requests": 0}, "max_queued_requests must be at least 1, got 0"),
+        (LimitsConfig, {"lame_duck_s": -1}, r"lame_duck must be in \[0, 1e\+06\] s, got -1"),
         (LimitsConfig, {"drain_timeout_s": -1}, r"drain_timeout must be in \[0, 1e\+06\] s, got -1"),
         (LimitsConfig, {"drain_timeout_s": float("nan")}, "got nan"),
         (LimitsConfig, {"min_flush_interval_s": 11}, r"min_flush_interval must be in \[0, 10\] s, got 11"),

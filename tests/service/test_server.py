@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -23,11 +23,12 @@ from sluicegate.v1.control_service_pb2 import AbortRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service import parting_core
-from tests.service.errors_of_calls import error_of
+from tests.service.errors_of_calls import CallError, error_of, parsed
 from tests.service.fake_core import FakeCore
 from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
 PATIENT_CORE = [*PACED_CORE, "--shutdown-timeout", "300"]
+_TWO = {"max_tokens": 2, "ignore_eos": True}
 Events = list[pb.GenerateStreamResponse]
 
 
@@ -44,6 +45,20 @@ def start_streams(stub: InferenceServiceStub, num_tokens: int, count: int = 4) -
 
 async def events_of(stub: InferenceServiceStub, request: pb.GenerateRequest) -> Events:
     return [event async for event in stub.GenerateStream(request)]
+
+
+def own_connection(address: str, number: int) -> grpc.aio.Channel:
+    """Channels with the same options would share one."""
+    return grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1), ("number", number)])
+
+
+async def refusal_of(stub: InferenceServiceStub) -> CallError | None:
+    """Why a short call is not served, or None if it is."""
+    try:
+        await stub.Generate(pb.GenerateRequest(text="hi", sampling_params=_TWO))
+    except grpc.aio.AioRpcError as error:
+        return parsed(error)
+    return None
 
 
 async def until_running(stub: InferenceServiceStub) -> None:
@@ -99,6 +114,47 @@ async def test_what_outlasts_the_drain_is_aborted(byte_model: ModelFiles, short_
                 assert events[-1].finished.finish_reason == pb.FINISH_REASON_ABORT
         assert await gateway.exit_code() == 0
         assert gateway.leftovers() == []
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+async def test_a_lame_duck_serves_those_who_have_not_noticed(
+    byte_model: ModelFiles, short_folder: Path, num_workers: int
+) -> None:
+    """For its time it says NOT_SERVING in every process and takes requests; a second signal ends it at once."""
+    gateway = GatewayProcess(byte_model, short_folder, lame_duck_s=300, num_workers=num_workers)
+    async with gateway:
+        address = await gateway.until_ready()
+        async with AsyncExitStack() as stack:
+            # As many connections as it takes for each process to have some.
+            stubs = [await stack.enter_async_context(own_connection(address, n)) for n in range(8)]
+            watches = [HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for channel in stubs]
+            for watch in watches:
+                assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            gateway.send_signal(signal.SIGTERM)
+            for watch in watches:
+                assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            for channel in stubs:
+                request = pb.GenerateRequest(text="hi", sampling_params=_TWO)
+                events = await events_of(InferenceServiceStub(channel), request)
+                assert events[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
+            gateway.send_signal(signal.SIGTERM)
+            assert await gateway.exit_code() == 0
+        assert gateway.leftovers() == []
+
+
+async def test_a_lame_duck_drains_in_the_end(byte_model: ModelFiles, short_folder: Path) -> None:
+    """When its time is over new calls are refused, and what runs may still end."""
+    async with GatewayProcess(byte_model, short_folder, lame_duck_s=0.1) as gateway:
+        async with stub_of(await gateway.until_ready()) as stub:
+            streams = start_streams(stub, num_tokens=300)
+            await until_running(stub)
+            gateway.send_signal(signal.SIGTERM)
+            while (error := await refusal_of(stub)) is None:
+                pass
+            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+            for events in await asyncio.gather(*streams):
+                assert events[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
+        assert await gateway.exit_code() == 0
 
 
 @pytest.mark.parametrize("core_first", [True, False])

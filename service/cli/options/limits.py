@@ -32,6 +32,13 @@ _OPTIONS = [
         help="How long running requests may go on after SIGTERM.",
     ),
     click.option(
+        "--lame-duck",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        metavar="SECONDS",
+        help="Before that, say NOT_SERVING for so long and still take requests, for load balancers to notice.",
+    ),
+    click.option(
         "--write-stall-timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=60.0,
@@ -53,11 +60,18 @@ def _read(
     max_queued_tokens: int,
     max_logprobs: int,
     drain_timeout: float,
+    lame_duck: float,
     write_stall_timeout: float,
     min_flush_interval: float,
 ) -> LimitsConfig:
     return LimitsConfig(
-        max_queued_requests, max_queued_tokens, drain_timeout, write_stall_timeout, max_logprobs, min_flush_interval
+        max_queued_requests,
+        max_queued_tokens,
+        drain_timeout,
+        write_stall_timeout,
+        max_logprobs,
+        min_flush_interval,
+        lame_duck,
     )
 
 

@@ -12,10 +12,10 @@ from service.models import ModelFiles
 
 
 def test_core_command() -> None:
-    """The core gets the engine's flags, the form of its log, and more time to end than the gateway's drain takes."""
+    """The core gets the engine's flags, the form of its log, and more time to end than the gateway takes."""
     settings = GatewaySettings(
         listen=ListenConfig(),
-        limits=LimitsConfig(drain_timeout_s=30),
+        limits=LimitsConfig(drain_timeout_s=25, lame_duck_s=5),
         served_model_name=None,
         max_model_len=64,
         core=CoreTerms(data_parallel_size=2),

@@ -15,7 +15,7 @@ def test_what_the_gateway_knows_comes_before_what_the_user_says() -> None:
     """So that the user has the last word."""
     settings = GatewaySettings(
         listen=ListenConfig(),
-        limits=LimitsConfig(drain_timeout_s=30),
+        limits=LimitsConfig(drain_timeout_s=25, lame_duck_s=5),
         served_model_name=None,
         max_model_len=64,
         core=CoreTerms(data_parallel_size=2),
