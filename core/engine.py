@@ -214,9 +214,9 @@ def _size_kv_cache(
     if size.num_bytes > left.most_bytes:
         raise ValueError(f"kv_cache_memory must be at most {left.most_bytes} bytes ({left}), got {size.num_bytes}")
     logger.info(
-        "the KV cache: %d blocks of %d tokens, %d tokens in all, %d MiB of %s, groups of layers: %d; memory: %s",
+        "the KV cache: %d blocks of %d tokens, %d tokens in all, %d MiB, groups of layers: %d, of %d bytes a token; memory: %s",
         *(size.num_blocks, config.block_size, size.num_tokens, size.num_bytes >> 20),
-        *(executor.model_info.dtype, len(groups), left),
+        *(len(groups), executor.model_info.kv_bytes_per_token, left),
     )
     if (longest := size.max_request_tokens) < max_model_len:
         logger.warning("the KV cache holds %d tokens: no request reaches max_model_len %d", longest, max_model_len)

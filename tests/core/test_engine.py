@@ -295,10 +295,10 @@ def test_memory_that_is_not_there_is_refused_with_the_numbers() -> None:
 
 
 def test_the_size_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Blocks, tokens, bytes, dtype, and what they were computed from."""
+    """Blocks, tokens, bytes, those of a token, and what they were computed from."""
     with caplog.at_level(logging.INFO):
         build(memory=None, available=20 * 32)
-    sizes = "the KV cache: 20 blocks of 4 tokens, 80 tokens in all, 0 MiB of float32, groups of layers: 1"
+    sizes = "the KV cache: 20 blocks of 4 tokens, 80 tokens in all, 0 MiB, groups of layers: 1, of 8 bytes a token"
     assert f"{sizes}; memory: 0 MiB free" in caplog.text
 
 
