@@ -214,7 +214,8 @@ def _size_kv_cache(
     if size.num_bytes > left.most_bytes:
         raise ValueError(f"kv_cache_memory must be at most {left.most_bytes} bytes ({left}), got {size.num_bytes}")
     logger.info(
-        "the KV cache: %d blocks of %d tokens, %d tokens in all, %d MiB, groups of layers: %d, of %d bytes a token; memory: %s",
+        "the KV cache: %d blocks of %d tokens, %d tokens in all, %d MiB, groups of layers: %d, of %d bytes a token; "
+        "memory: %s",
         *(size.num_blocks, config.block_size, size.num_tokens, size.num_bytes >> 20),
         *(len(groups), executor.model_info.kv_bytes_per_token, left),
     )

