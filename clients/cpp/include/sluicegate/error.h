@@ -18,7 +18,7 @@ struct Violation {
 
 // What the server says about a call that failed.
 struct ErrorDetails {
-  std::string reason;                                    // its name for the fault; empty: it is not the server that answers
+  std::string reason;                                    // its name for the fault; empty: the server did not answer
   std::vector<Violation> violations;                     // what is wrong with the request
   std::optional<std::chrono::milliseconds> retry_after;  // how long to wait before the next try; none: it does not say
 };

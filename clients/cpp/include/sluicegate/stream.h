@@ -10,8 +10,8 @@
 
 namespace sluicegate {
 
-// Events of a request as they come: one `started`, then deltas, then one `finished` for each sequence. One thread reads;
-// any may cancel. Dropping the stream cancels the call.
+// Events of a request as they come: one `started`, then deltas, then one `finished` for each sequence. One thread
+// reads; any may cancel. Dropping the stream cancels the call.
 class Stream {
  public:
   class Iterator;
