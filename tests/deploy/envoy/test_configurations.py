@@ -22,5 +22,5 @@ def test_envoy_takes_it_as_it_is(config: Path, tmp_path: Path) -> None:
 
 def test_there_are_configurations() -> None:
     """For browsers, and for load balancing."""
-    assert {path.name for path in CONFIGS.glob("*.yaml")} >= {"grpc-web.yaml"}
+    assert {path.name for path in CONFIGS.glob("*.yaml")} == {"grpc-web.yaml", "load-balancer.yaml"}
     assert (ROOT / PAGE).parents[1].is_dir()

@@ -1,0 +1,3 @@
+from tests.service.conftest import byte_model
+
+__all__ = ["byte_model"]
