@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 from sluicegate_client import (
@@ -11,6 +10,7 @@ from sluicegate_client import (
     InvalidRequestError,
     NotFoundError,
     OverloadedError,
+    Retry,
     SluicegateError,
     UnauthenticatedError,
     UnavailableError,
@@ -51,22 +51,17 @@ def print_overload_and_retry(client: Client) -> None:
         except OverloadedError as error:
             told = "to be retried" if error.retry_after is not None else "without a delay"
             print(f"overload: {error.code.name} {error.reason}, {told}")
-        answer, refusals = generate_with_retries(client)
+        answer, refusals = generate_with_retries()
         print(f'retry: "{answer}" {"after a refusal" if refusals else "at once"}')
         for _ in others:
             pass
 
 
-def generate_with_retries(client: Client) -> tuple[str, int]:
-    refusals = 0
-    while True:
-        try:
-            return client.generate(PROMPT, temperature=0, max_tokens=2).text, refusals
-        except OverloadedError as error:
-            if error.retry_after is None:
-                raise
-            refusals += 1
-            time.sleep(error.retry_after)
+def generate_with_retries() -> tuple[str, int]:
+    refusals = []
+    retry = Retry(max_attempts=100, on_wait=lambda error, _: refusals.append(error))
+    with Client(os.environ["SLUICEGATE_ADDRESS"], retry=retry) as client:
+        return client.generate(PROMPT, temperature=0, max_tokens=2).text, len(refusals)
 
 
 def print_cancel(client: Client) -> None:
@@ -117,7 +112,7 @@ def print_tls(address: str, authority: Path, key: str) -> None:
 
 def main() -> None:
     variables = os.environ
-    with Client(variables["SLUICEGATE_ADDRESS"]) as client:
+    with Client(variables["SLUICEGATE_ADDRESS"], retry=Retry(max_attempts=1)) as client:
         print_unary(client)
         print_tokens(client)
         print_stream(client)

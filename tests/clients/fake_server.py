@@ -1,7 +1,8 @@
 """A server of sluicegate.v1 without a model: it answers with the words of the prompt, and does what some of them say.
 A prompt of tokens is answered with max_tokens words.
 
-"hang" waits until the call ends, "refuse" and "overload" fail with details, "leave" fails as a draining server does.
+"hang" waits until the call ends, "refuse" and "overload" fail with details, "leave" fails as a draining server does,
+"busy" as an overloaded one, but only for the first ``num_refusals`` calls.
 """
 
 import threading
@@ -25,6 +26,7 @@ from sluicegate.v1 import inference_service_pb2_grpc as pb_grpc
 
 class FakeInferenceService(pb_grpc.InferenceServiceServicer):
     def __init__(self) -> None:
+        self.num_refusals = 2
         self.requests: list[Any] = []
         self.aborted: list[str] = []
         """Requests of multiplexed streams."""
@@ -99,6 +101,8 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
         for word in words:
             if word in _FAILURES:
                 _fail(context, *_FAILURES[word])
+        if "busy" in words and len(self.requests) <= self.num_refusals:
+            _fail(context, *_BUSY)
         return words
 
 
@@ -126,6 +130,13 @@ _FAILURES = {
         RetryInfo(retry_delay=Duration(seconds=2)),
     ),
 }
+
+_BUSY = (
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "the queue is full: 8 requests",
+    ErrorInfo(reason="QUEUE_FULL", domain="sluicegate"),
+    RetryInfo(retry_delay=Duration(nanos=10_000_000)),
+)
 
 
 def _event(request_id: str, **event: Any) -> pb.MultiplexedResponse:

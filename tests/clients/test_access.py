@@ -21,6 +21,7 @@ from sluicegate_client import (
     AsyncAdminClient,
     AsyncClient,
     Client,
+    Retry,
     UnauthenticatedError,
     UnavailableError,
     tls_credentials,
@@ -112,7 +113,8 @@ def test_what_keeps_a_connection_from_being_made(address: str, folder: Path) -> 
         (plain, trusting, "the server does not use TLS there"),
         (f"unix:{folder}/socket", None, "there is no such socket; is the server running?"),
     ):
-        with Client(where, credentials=credentials) as client, pytest.raises(UnavailableError) as raised:
+        client = Client(where, credentials=credentials, retry=Retry(max_attempts=1))
+        with client, pytest.raises(UnavailableError) as raised:
             client.generate("a")
         assert str(raised.value) == f"no connection to {where}: {words}"
     plaintext.stop(None).wait()

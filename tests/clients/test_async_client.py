@@ -12,6 +12,7 @@ from sluicegate_client import (
     FinishReason,
     InvalidRequestError,
     OverloadedError,
+    Retry,
     UnavailableError,
     Usage,
 )
@@ -91,7 +92,7 @@ async def test_errors_are_the_same_as_those_of_the_sync_client(client: AsyncClie
         await anext(client.stream("refuse"))
     assert raised.value.violations[0].field == "sampling_params.top_p"
     with pytest.raises(OverloadedError) as overloaded:
-        await client.generate("overload")
+        await client.generate("overload", timeout=1)
     assert overloaded.value.retry_after == 1.5
     with pytest.raises(DeadlineExceededError):
         await client.generate("hang", timeout=0.2)
@@ -99,7 +100,7 @@ async def test_errors_are_the_same_as_those_of_the_sync_client(client: AsyncClie
 
 async def test_no_server_is_said_with_the_address() -> None:
     """A connection refused is readable and says where."""
-    async with AsyncClient("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1", retry=Retry(max_attempts=1)) as client:
         with pytest.raises(UnavailableError, match=r"no connection to 127.0.0.1:1: "):
             await client.tokenize("x")
 

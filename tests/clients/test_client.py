@@ -12,6 +12,7 @@ from sluicegate_client import (
     FinishReason,
     InvalidRequestError,
     OverloadedError,
+    Retry,
     SluicegateError,
     Started,
     UnavailableError,
@@ -117,20 +118,22 @@ def test_a_stream_that_is_refused_raises_at_the_first_delta(client: Client) -> N
         next(client.stream("refuse"))
 
 
-def test_overload_and_leaving_say_when_to_retry(client: Client) -> None:
+def test_overload_and_leaving_say_when_to_retry(server: FakeServer) -> None:
     """RetryInfo becomes retry_after, in seconds."""
+    client = Client(server.address, retry=Retry(max_attempts=1))
     with pytest.raises(OverloadedError) as overloaded:
         client.generate("overload")
     assert overloaded.value.retry_after == 1.5
     with pytest.raises(UnavailableError, match=r"^the server is draining$") as leaving:
         client.tokenize("leave")
+    client.close()
     assert leaving.value.retry_after == 2.0
 
 
 def test_no_server_is_said_with_the_address() -> None:
     """A connection refused is readable and says where."""
     with (
-        Client("127.0.0.1:1") as client,
+        Client("127.0.0.1:1", retry=Retry(max_attempts=1)) as client,
         pytest.raises(UnavailableError, match=r"no connection to 127.0.0.1:1: connection refused; is"),
     ):
         client.generate("x")
@@ -185,7 +188,7 @@ def test_wait_until_ready_gives_up_at_its_timeout() -> None:
     with fake_server(serving=False) as server, Client(server.address) as client, pytest.raises(DeadlineExceededError):
         client.wait_until_ready(timeout=0.2)
     with (
-        Client("127.0.0.1:1") as client,
+        Client("127.0.0.1:1", retry=Retry(max_attempts=1)) as client,
         pytest.raises(DeadlineExceededError, match=r"127.0.0.1:1 was not ready within"),
     ):
         client.wait_until_ready(timeout=0.2)

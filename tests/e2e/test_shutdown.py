@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from sluicegate_client import Client, FinishReason, Stream, UnavailableError
+from sluicegate_client import Client, FinishReason, Retry, Stream, UnavailableError
 from tests.e2e.server import EXIT_TIMEOUT_S, Server, serving
 
 PROMPT = "Once upon a time"
@@ -55,7 +55,7 @@ def test_sigterm_lets_running_streams_finish_refuses_new_ones_and_leaves_nothing
     """
     (core,) = processes = psutil.Process(server.process.pid).children(recursive=True)
     begun: queue.SimpleQueue[None] = queue.SimpleQueue()
-    with Client(server.address) as client:
+    with Client(server.address, retry=Retry(max_attempts=1)) as client:
         long_stream = client.stream(PROMPT, max_tokens=4000, ignore_eos=True)
         next(long_stream)
         readers = [Reader(client.stream(PROMPT, max_tokens=NUM_TOKENS, ignore_eos=True), begun) for _ in range(3)]

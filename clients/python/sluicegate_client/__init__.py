@@ -20,6 +20,7 @@ from sluicegate_client.errors import (
     NotSupportedError,
     OverloadedError,
     SluicegateError,
+    TlsError,
     UnauthenticatedError,
     UnavailableError,
     Violation,
@@ -36,6 +37,7 @@ from sluicegate_client.responses import (
     TokenLogprobs,
     Usage,
 )
+from sluicegate_client.retry import Retry
 
 __all__ = [
     "AdminClient",
@@ -60,9 +62,11 @@ __all__ = [
     "NotSupportedError",
     "Output",
     "OverloadedError",
+    "Retry",
     "SluicegateError",
     "Started",
     "Stream",
+    "TlsError",
     "TokenLogprobs",
     "UnauthenticatedError",
     "UnavailableError",

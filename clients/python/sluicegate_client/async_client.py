@@ -1,8 +1,8 @@
 """The client for asyncio; ``client`` is its twin for plain Python."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Self, Unpack
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
@@ -11,10 +11,10 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
-from sluicegate_client.errors import UnavailableError, readable_errors
-from sluicegate_client.events import StreamEvents
+from sluicegate_client.errors import SluicegateError, UnavailableError, readable_errors
 from sluicegate_client.multiplexed import MultiplexedSession
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
+from sluicegate_client.repeatable import RepeatableStream
 from sluicegate_client.requests import (
     ChatMessage,
     GenerateOptions,
@@ -24,34 +24,56 @@ from sluicegate_client.requests import (
     tokenize_request,
 )
 from sluicegate_client.responses import Delta, Generation
+from sluicegate_client.retry import Attempts, Retry
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+_Call: TypeAlias = "grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateStreamResponse]"
 
 
-class AsyncStream(StreamEvents):
+class AsyncStream(RepeatableStream):
     """Deltas of a request as they come. Leaving the ``async with`` block, or dropping the stream, cancels the call.
 
     Iterating raises ``SluicegateError`` when the call fails, and ends quietly after ``cancel()``.
     """
 
-    def __init__(
-        self, call: "grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateStreamResponse]", address: str
-    ) -> None:
-        super().__init__(call)
+    def __init__(self, call: _Call, repeat: Callable[[], _Call], address: str, attempts: Attempts) -> None:
+        super().__init__(call, attempts)
         self._call = call
+        self._repeat = repeat
         self._address = address
+        self._is_cancelled = asyncio.Event()
+
+    def cancel(self) -> None:
+        """Ends the call, and the request in the engine. The iteration ends quietly. Harmless when it is over."""
+        super().cancel()
+        self._is_cancelled.set()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delta:
-        try:
-            with readable_errors(self._address):
-                async for response in self._call:
-                    if (delta := self._record(response)) is not None:
-                        return delta
-        except asyncio.CancelledError:
-            if not self.cancelled or _current_task_is_cancelled():
-                raise
+        while not self.cancelled:
+            try:
+                with readable_errors(self._address):
+                    async for response in self._call:
+                        if (delta := self._record(response)) is not None:
+                            return delta
+                break
+            except SluicegateError as error:
+                if not self.cancelled:
+                    await self._repeat_after(self._wait_s(error))
+            except asyncio.CancelledError:
+                if not self.cancelled or _current_task_is_cancelled():
+                    raise
         raise StopAsyncIteration
+
+    async def _repeat_after(self, wait_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._is_cancelled.wait(), wait_s)
+        except TimeoutError:
+            self._call = self._repeat()
+            self._follow(self._call)
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,7 +88,8 @@ class AsyncClient:
     ``address`` is ``HOST:PORT``, ``unix:/path`` or, for all that are ready of several servers in turn,
     ``dns:///HOST:PORT`` or ``ipv4:A:PORT,B:PORT``. ``credentials``: those of ``tls_credentials``, None: plaintext.
     ``api_key``: of a server that asks for one. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
-    the call's deadline in seconds (None: none). Cancelling the task that awaits a call cancels the call.
+    the call's deadline in seconds (None: none). ``retry``: when a call that fails for now is made again. Cancelling
+    the task that awaits a call cancels the call.
     """
 
     def __init__(
@@ -75,9 +98,11 @@ class AsyncClient:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         api_key: str | None = None,
+        retry: Retry = Retry(),  # noqa: B008
         options: ChannelOptions = (),
     ) -> None:
         self._address = address
+        self._retry = retry
         self._metadata = key_metadata(api_key)
         given = channel_options([*balancing_options(address), *options])
         self._channel = (
@@ -93,18 +118,25 @@ class AsyncClient:
     ) -> Generation:
         """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended."""
         request = generate_request(prompt, options)
-        with readable_errors(self._address):
-            return Generation.from_proto(await self._stub.Generate(request, timeout=timeout, metadata=self._metadata))
+        return Generation.from_proto(await self._answer(self._stub.Generate, request, timeout))
 
     def stream(
         self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:
         """The same as ``generate``, as it goes."""
         request = generate_request(prompt, options)
-        return AsyncStream(self._stub.GenerateStream(request, timeout=timeout, metadata=self._metadata), self._address)
+        attempts = Attempts(self._retry, timeout)
+
+        def call() -> _Call:
+            return self._stub.GenerateStream(request, timeout=attempts.remaining_s, metadata=self._metadata)
+
+        return AsyncStream(call(), call, self._address, attempts)
 
     def multiplexed(self, *, timeout: float | None = None) -> MultiplexedSession:
         """Many requests on one stream: for a router or a batch, which then get one message per step of the engine.
+
+        None of them is made again: what is refused is for the router, which may know another server, and for the batch,
+        which should keep fewer on their way.
 
         >>> async with client.multiplexed() as session:
         ...     async for delta in session.stream("The capital of France is"):
@@ -127,8 +159,7 @@ class AsyncClient:
     ) -> list[int]:
         """The tokens that ``generate`` would use for ``text`` or ``chat``."""
         request = tokenize_request(text, chat, add_special_tokens, model)
-        with readable_errors(self._address):
-            return list((await self._stub.Tokenize(request, timeout=timeout, metadata=self._metadata)).token_ids)
+        return list((await self._answer(self._stub.Tokenize, request, timeout)).token_ids)
 
     async def detokenize(
         self,
@@ -140,8 +171,7 @@ class AsyncClient:
     ) -> str:
         """The text of ``token_ids``; incomplete characters become U+FFFD."""
         request = detokenize_request(token_ids, skip_special_tokens, model)
-        with readable_errors(self._address):
-            return (await self._stub.Detokenize(request, timeout=timeout, metadata=self._metadata)).text
+        return (await self._answer(self._stub.Detokenize, request, timeout)).text
 
     async def embed(
         self,
@@ -158,8 +188,19 @@ class AsyncClient:
         Raises NotSupportedError if the model generates text.
         """
         request = embed_request(text, token_ids, dimensions, normalize, model)
-        with readable_errors(self._address):
-            return list((await self._stub.Embed(request, timeout=timeout, metadata=self._metadata)).embedding)
+        return list((await self._answer(self._stub.Embed, request, timeout)).embedding)
+
+    async def _answer(
+        self, rpc: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Answer]", request: _Request, timeout: float | None
+    ) -> _Answer:
+        attempts = Attempts(self._retry, timeout)
+        while True:
+            try:
+                with readable_errors(self._address):
+                    return await rpc(request, timeout=attempts.remaining_s, metadata=self._metadata)
+            except SluicegateError as error:
+                wait_s = attempts.wait_s(error)
+            await asyncio.sleep(wait_s)
 
     async def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""

@@ -14,6 +14,7 @@ from sluicegate_client.client import Client
 from sluicegate_client.conversation import Conversation
 from sluicegate_client.errors import SluicegateError
 from sluicegate_client.responses import FinishReason
+from sluicegate_client.retry import Retry
 from sluicegate_client.terminal import print_figures, print_stream
 
 INTERRUPTED = 130
@@ -55,6 +56,16 @@ _FORM_OPTIONS = [
     click.option("--json-object", is_flag=True, help="Answer with any JSON object."),
     click.option("--structural-tag", type=click.File(), metavar="FILE", help="Answer as this structural tag says."),
 ]
+
+
+def _tell(error: SluicegateError, wait_s: float) -> None:
+    """That nobody is there is told at once: whoever sits there can start the server."""
+    if not error.reason:
+        raise error
+    click.secho(f"{error}; trying again in {wait_s:.1f} s", err=True, dim=True)
+
+
+_RETRY = Retry(on_wait=_tell)
 
 
 def _form_options(command: _Command) -> _Command:
@@ -100,7 +111,7 @@ def generate(
     if chat or system is not None:
         turns = [("system", system), ("user", text)]
         options["chat"] = [{"role": role, "content": content} for role, content in turns if content is not None]
-    with exit_codes(), Client(address, **vars(access)) as client:
+    with exit_codes(), Client(address, retry=_RETRY, **vars(access)) as client:
         _generate(client, None if "chat" in options else text, options)
 
 
@@ -121,7 +132,7 @@ def _generate(client: Client, text: str | None, options: dict[str, Any]) -> None
 @_request_options
 def chat(system: str | None, address: str, access: Access, **options: Any) -> None:
     """Talk to the model. Ctrl-C stops an answer, Ctrl-D leaves, /reset forgets the conversation."""
-    with exit_codes(), Client(address, **vars(access)) as client:
+    with exit_codes(), Client(address, retry=_RETRY, **vars(access)) as client:
         Conversation(client, system, options).run()
 
 

@@ -1,8 +1,9 @@
 """The client for plain Python; ``async_client`` is its twin for asyncio."""
 
+import threading
 import time
-from collections.abc import Sequence
-from typing import Self, Unpack
+from collections.abc import Callable, Sequence
+from typing import Self, TypeAlias, TypeVar, Unpack
 
 import grpc
 from grpc.experimental import ChannelOptions as GrpcOptions
@@ -12,9 +13,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
-from sluicegate_client.errors import CallCancelledError, UnavailableError, readable_errors
-from sluicegate_client.events import StreamEvents
+from sluicegate_client.errors import SluicegateError, UnavailableError, readable_errors
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
+from sluicegate_client.repeatable import RepeatableStream
 from sluicegate_client.requests import (
     ChatMessage,
     GenerateOptions,
@@ -24,32 +25,51 @@ from sluicegate_client.requests import (
     tokenize_request,
 )
 from sluicegate_client.responses import Delta, Generation
+from sluicegate_client.retry import Attempts, Retry
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+_Call: TypeAlias = "grpc.CallIterator[pb.GenerateStreamResponse]"
 
 
-class Stream(StreamEvents):
+class Stream(RepeatableStream):
     """Deltas of a request as they come. Leaving the ``with`` block, or dropping the stream, cancels the call.
 
     Iterating raises ``SluicegateError`` when the call fails, and ends quietly after ``cancel()``.
     """
 
-    def __init__(self, call: "grpc.CallIterator[pb.GenerateStreamResponse]", address: str) -> None:
-        super().__init__(call)
+    def __init__(self, call: _Call, repeat: Callable[[], _Call], address: str, attempts: Attempts) -> None:
+        super().__init__(call, attempts)
         self._call = call
+        self._repeat = repeat
         self._address = address
+        self._is_cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Ends the call, and the request in the engine. The iteration ends quietly. Harmless when it is over."""
+        super().cancel()
+        self._is_cancelled.set()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Delta:
-        try:
-            with readable_errors(self._address):
-                for response in self._call:
-                    if (delta := self._record(response)) is not None:
-                        return delta
-        except CallCancelledError:
-            if not self.cancelled:
-                raise
+        while not self.cancelled:
+            try:
+                with readable_errors(self._address):
+                    for response in self._call:
+                        if (delta := self._record(response)) is not None:
+                            return delta
+                break
+            except SluicegateError as error:
+                if not self.cancelled:
+                    self._repeat_after(self._wait_s(error))
         raise StopIteration
+
+    def _repeat_after(self, wait_s: float) -> None:
+        if not self._is_cancelled.wait(wait_s):
+            self._call = self._repeat()
+            self._follow(self._call)
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +84,7 @@ class Client:
     ``address`` is ``HOST:PORT``, ``unix:/path`` or, for all that are ready of several servers in turn,
     ``dns:///HOST:PORT`` or ``ipv4:A:PORT,B:PORT``. ``credentials``: those of ``tls_credentials``, None: plaintext.
     ``api_key``: of a server that asks for one. Calls raise the subclasses of ``SluicegateError``. ``timeout`` is
-    the call's deadline in seconds (None: none).
+    the call's deadline in seconds (None: none). ``retry``: when a call that fails for now is made again.
     """
 
     def __init__(
@@ -73,9 +93,11 @@ class Client:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         api_key: str | None = None,
+        retry: Retry = Retry(),  # noqa: B008
         options: ChannelOptions = (),
     ) -> None:
         self._address = address
+        self._retry = retry
         self._metadata = key_metadata(api_key)
         # Streams that the reader's own thread drives. Otherwise a Ctrl-C that comes while a stream is being made leaves
         # one that no thread drives, and for which closing the channel waits forever.
@@ -93,15 +115,19 @@ class Client:
     ) -> Generation:
         """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended."""
         request = generate_request(prompt, options)
-        with readable_errors(self._address):
-            return Generation.from_proto(self._stub.Generate(request, timeout=timeout, metadata=self._metadata))
+        return Generation.from_proto(self._answer(self._stub.Generate, request, timeout))
 
     def stream(
         self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> Stream:
         """The same as ``generate``, as it goes."""
         request = generate_request(prompt, options)
-        return Stream(self._stub.GenerateStream(request, timeout=timeout, metadata=self._metadata), self._address)
+        attempts = Attempts(self._retry, timeout)
+
+        def call() -> _Call:
+            return self._stub.GenerateStream(request, timeout=attempts.remaining_s, metadata=self._metadata)
+
+        return Stream(call(), call, self._address, attempts)
 
     def tokenize(
         self,
@@ -114,8 +140,7 @@ class Client:
     ) -> list[int]:
         """The tokens that ``generate`` would use for ``text`` or ``chat``."""
         request = tokenize_request(text, chat, add_special_tokens, model)
-        with readable_errors(self._address):
-            return list(self._stub.Tokenize(request, timeout=timeout, metadata=self._metadata).token_ids)
+        return list(self._answer(self._stub.Tokenize, request, timeout).token_ids)
 
     def detokenize(
         self,
@@ -127,8 +152,7 @@ class Client:
     ) -> str:
         """The text of ``token_ids``; incomplete characters become U+FFFD."""
         request = detokenize_request(token_ids, skip_special_tokens, model)
-        with readable_errors(self._address):
-            return self._stub.Detokenize(request, timeout=timeout, metadata=self._metadata).text
+        return self._answer(self._stub.Detokenize, request, timeout).text
 
     def embed(
         self,
@@ -145,8 +169,19 @@ class Client:
         Raises NotSupportedError if the model generates text.
         """
         request = embed_request(text, token_ids, dimensions, normalize, model)
-        with readable_errors(self._address):
-            return list(self._stub.Embed(request, timeout=timeout, metadata=self._metadata).embedding)
+        return list(self._answer(self._stub.Embed, request, timeout).embedding)
+
+    def _answer(
+        self, rpc: "grpc.UnaryUnaryMultiCallable[_Request, _Answer]", request: _Request, timeout: float | None
+    ) -> _Answer:
+        attempts = Attempts(self._retry, timeout)
+        while True:
+            try:
+                with readable_errors(self._address):
+                    return rpc(request, timeout=attempts.remaining_s, metadata=self._metadata)
+            except SluicegateError as error:
+                wait_s = attempts.wait_s(error)
+            time.sleep(wait_s)
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Returns when the server serves. Raises DeadlineExceededError when it does not within ``timeout`` seconds."""

@@ -62,6 +62,10 @@ class UnavailableError(SluicegateError):
     """The server cannot be reached, is starting or is leaving: see ``retry_after``."""
 
 
+class TlsError(UnavailableError):
+    """No connection can be made as it is set up: one side has no TLS, or the server's certificate is not trusted."""
+
+
 class DeadlineExceededError(SluicegateError, TimeoutError):
     """The call took longer than its ``timeout``; the server has dropped it."""
 
@@ -109,6 +113,9 @@ _CAUSES = (
 )
 """Words of gRPC, and what is to be said in their place."""
 
+_OF_TLS = ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED", "Hostname Verification")
+"""Causes that time does not heal."""
+
 _NO_CONNECTION = ("failed to connect to all addresses", "connections to all backends failing", "errors resolving")
 """How gRPC begins what it says of one server, of several, and of a name."""
 
@@ -133,24 +140,37 @@ def readable_errors(address: str) -> Iterator[None]:
 def error_of_request(status: Status) -> SluicegateError:
     """The error of one request of a stream that carries many."""
     code = next((code for code in grpc.StatusCode if code.value[0] == status.code), grpc.StatusCode.UNKNOWN)
-    return _with_details(code, status.details, lambda _: status.message)
+    return _with_details(code, _kind(code), status.details, lambda _: status.message)
 
 
 def _readable(failure: _Failure, address: str) -> SluicegateError:
+    code = failure.code()
     return _with_details(
-        failure.code(), _details(failure), lambda from_server: _message(failure, address, from_server=from_server)
+        code,
+        _kind(code, failure.details() or ""),
+        _details(failure),
+        lambda from_server: _message(failure, address, from_server=from_server),
     )
 
 
+def _kind(code: grpc.StatusCode, grpc_message: str = "") -> type[SluicegateError]:
+    if code is grpc.StatusCode.UNAVAILABLE and any(words in grpc_message for words in _OF_TLS):
+        return TlsError
+    return _ERRORS.get(code, SluicegateError)
+
+
 def _with_details(
-    code: grpc.StatusCode, details: Iterable[AnyMessage], message: Callable[[bool], str]
+    code: grpc.StatusCode,
+    kind: type[SluicegateError],
+    details: Iterable[AnyMessage],
+    message: Callable[[bool], str],
 ) -> SluicegateError:
     """``message`` gets whether it was the server that answered."""
     info, bad_request, retry = ErrorInfo(), BadRequest(), RetryInfo()
     for detail in details:
         for known in (info, bad_request, retry):
             detail.Unpack(known)
-    return _ERRORS.get(code, SluicegateError)(
+    return kind(
         message(bool(info.reason)),
         code,
         info.reason,

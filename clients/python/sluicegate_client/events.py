@@ -6,7 +6,9 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate_client.responses import Delta, Finished, Started, Usage
 
 
-class _Call(Protocol):
+class Call(Protocol):
+    """What gRPC's calls have in common, and a request of a session."""
+
     def cancel(self) -> bool: ...
 
 
@@ -17,7 +19,7 @@ class StreamEvents:
     that ends.
     """
 
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: Call) -> None:
         self._cancel_call = call.cancel
         self.cancelled = False
         self.request_id = ""
@@ -36,6 +38,12 @@ class StreamEvents:
         """Ends the call, and the request in the engine. The iteration ends quietly. Harmless when it is over."""
         self.cancelled = True
         self._cancel_call()
+
+    def _follow(self, call: Call) -> None:
+        """``call`` has taken the place of the one before."""
+        self._cancel_call = call.cancel
+        if self.cancelled:
+            call.cancel()
 
     def __del__(self) -> None:
         self._cancel_call()
