@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require 'minitest/autorun'
+require 'sluicegate'
+require_relative 'fake_server'
+
+# Errors, retries and cancelling, against a server in this process that answers as each test says.
+class ClientTest < Minitest::Test
+  REQUEST = Sluicegate::V1::GenerateRequest.new
+  Codes = GRPC::Core::StatusCodes
+
+  def setup
+    @server = FakeServer.new
+    @client = Sluicegate::Client.new(@server.address, api_key: 'sesame')
+  end
+
+  def teardown
+    @client.close
+    @server.stop
+  end
+
+  # An error carries the code, the message and all details of the server, and its class says what it is.
+  def test_errors_have_details
+    refuse(1, Codes::INVALID_ARGUMENT, 1.5)
+    error = assert_raises(Sluicegate::InvalidRequestError) { @client.generate(REQUEST) }
+    assert_equal [:INVALID_ARGUMENT, 'refused', 'QUEUE_FULL', 1.5],
+                 [error.code, error.message, error.reason, error.retry_after]
+    assert_equal [Sluicegate::Violation.new('sampling_params.top_p', 'must be in (0, 1], got 3.0')], error.violations
+    assert_kind_of GRPC::InvalidArgument, error.cause
+  end
+
+  # Without RetryInfo there is one attempt.
+  def test_without_retry_info_an_error_is_final
+    refuse(100, Codes::INTERNAL)
+    error = assert_raises(Sluicegate::InternalError) { @client.generate(REQUEST, max_attempts: 5) }
+    assert_nil error.retry_after
+    assert_equal 1, @server.calls
+  end
+
+  # A server that is not there makes an error without details.
+  def test_no_server
+    client = Sluicegate::Client.new('127.0.0.1:1')
+    error = assert_raises(Sluicegate::UnavailableError) { client.generate(REQUEST, max_attempts: 5) }
+    assert_equal ['', [], nil], [error.reason, error.violations, error.retry_after]
+  end
+
+  # A refused call is made again until it is answered, and on_retry sees each refusal.
+  def test_refused_calls_are_retried
+    @server.refusals = 2
+    seen = []
+    response = @client.generate(REQUEST, timeout: 60, max_attempts: 3, on_retry: ->(e) { seen << e.reason })
+    assert_equal 'Paris', response.outputs.first.text
+    assert_equal %w[QUEUE_FULL QUEUE_FULL], seen
+  end
+
+  # Retries end with the attempts; by default there is one.
+  def test_attempts_are_bounded
+    @server.refusals = 100
+    assert_raises(Sluicegate::OverloadedError) { @client.generate(REQUEST, max_attempts: 3) }
+    assert_equal 3, @server.calls
+    assert_raises(Sluicegate::OverloadedError) { @client.generate(REQUEST) }
+    assert_equal 4, @server.calls
+  end
+
+  # A wait that would pass the deadline is not begun: the refusal is what the caller gets.
+  def test_retries_keep_the_deadline
+    refuse(100, Codes::UNAVAILABLE, 3600)
+    assert_raises(Sluicegate::UnavailableError) { @client.generate(REQUEST, timeout: 60, max_attempts: 5) }
+    assert_equal 1, @server.calls
+  end
+
+  # A stream is begun again as long as nothing of it has come.
+  def test_refused_streams_are_retried
+    @server.refusals = 2
+    assert_equal ['Paris'], @client.generate_stream(REQUEST, max_attempts: 3).map { |event| event.delta.text }
+  end
+
+  # Once a message has come, an error ends the stream.
+  def test_begun_streams_are_not_retried
+    @server.after_first = FakeServer.refusal(Codes::UNAVAILABLE, 0.001)
+    stream = @client.generate_stream(REQUEST, max_attempts: 5)
+    assert_equal 'Paris', stream.read.delta.text
+    assert_raises(Sluicegate::UnavailableError) { stream.read }
+    assert_equal 1, @server.calls
+  end
+
+  # Cancelling ends a stream without an error, also one that waits for its next attempt.
+  def test_cancel_ends_the_wait
+    refuse(100, Codes::UNAVAILABLE, 3600)
+    stream = nil
+    stream = @client.generate_stream(REQUEST, max_attempts: 5, on_retry: ->(_refusal) { stream.cancel })
+    assert_nil stream.read
+    assert_equal :CANCELLED, stream.code
+  end
+
+  # A stream that ends before its first message has a code all the same.
+  def test_streams_that_end_unanswered
+    @server.silent = true
+    stream = @client.generate_stream(REQUEST)
+    stream.cancel
+    assert_equal [[], :CANCELLED], [stream.to_a, stream.code]
+    assert_raises(Sluicegate::DeadlineExceededError) { @client.generate_stream(REQUEST, timeout: 0.05).read }
+  end
+
+  # To leave the block early cancels the call at the server.
+  def test_leaving_the_block_cancels
+    @server.endless = true
+    @client.generate_stream(REQUEST) { break }
+    assert @server.dropped.pop
+  end
+
+  # The key goes along as a bearer token.
+  def test_the_key_is_sent
+    @client.generate(REQUEST)
+    assert_equal 'Bearer sesame', @server.authorization
+  end
+
+  private
+
+  def refuse(number, code, retry_after = nil)
+    @server.refusals = number
+    @server.refusal = FakeServer.refusal(code, retry_after)
+  end
+end
