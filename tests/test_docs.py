@@ -9,6 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+OTHERS = sorted(
+    page
+    for folder, pattern in ((".", "*.md"), ("bench", "**/*.md"), ("clients", "**/*.md"), ("deploy", "**/*.md"))
+    for page in (ROOT / folder).glob(pattern)
+    if not {"node_modules", "build"} & set(page.parts)
+)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 
@@ -24,11 +30,26 @@ def _functions(module: Path) -> set[str]:
     return {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@functools.cache
+def _anchors(document: Path) -> set[str]:
+    """Of its headings, as links spell them; a title that occurs again is numbered."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    names = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+    return {f"{name}-{before}" if (before := names[:place].count(name)) else name for place, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *OTHERS], ids=lambda document: str(document.relative_to(ROOT)))
 def test_every_link_leads_somewhere(document: Path) -> None:
-    """Files and folders that the text links are there."""
-    links = _local_links(document)
-    assert [text for text, target in links if not target.exists()] == []
+    """Files, folders and headings that the text links are there."""
+    links = [link for _, link in _LINK.findall(document.read_text()) if "://" not in link]
+    assert [link for link in links if not _leads_somewhere(document, link)] == []
+
+
+def _leads_somewhere(document: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = document.parent / path if path else document
+    return target.exists() and (not anchor or anchor in _anchors(target))
 
 
 def test_links_are_found() -> None:
@@ -57,7 +78,7 @@ def test_every_call_that_is_shown_is_in_the_proto(document: Path) -> None:
 
 def test_every_metric_that_is_named_is_exposed() -> None:
     """The names of the operator's table are those that the gateway gives."""
-    named = re.findall(r"`(?:vllm|sluicegate):(\w+)`", (ROOT / "docs/observability.md").read_text())
+    named = re.findall(r"`(?:vllm|sluicegate):(\w+)`", (ROOT / "docs/metrics.md").read_text())
     exposed = "".join(module.read_text() for module in (ROOT / "service").rglob("*.py"))
     assert named
     assert [name for name in named if not re.search(rf"[\":]{name}\"", exposed)] == []

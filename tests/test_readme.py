@@ -72,19 +72,3 @@ def _options_of(command: str) -> set[str]:
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(re.findall(r"--[a-z-]+", done.stdout))
-
-
-@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
-def test_every_link_leads_somewhere(text: str) -> None:
-    """Files, folders and headings that the text names are there."""
-    links = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
-    assert links
-    assert [link for link in links if not _leads_somewhere(link)] == []
-
-
-def _leads_somewhere(link: str) -> bool:
-    path, _, anchor = link.partition("#")
-    if not (ROOT / path).exists():
-        return False
-    headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE) if anchor else []
-    return not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
