@@ -22,7 +22,7 @@ func newClient(connection *grpc.ClientConn) *Client {
 	return &Client{connection: connection, service: pb.NewInferenceServiceClient(connection)}
 }
 
-// WithRetry returns a client on the same connection whose Generate and GenerateStream are tried again as retry says.
+// WithRetry returns a client on the same connection whose calls are tried again as retry says.
 func (c *Client) WithRetry(retry Retry) *Client {
 	return &Client{connection: c.connection, service: c.service, retry: retry}
 }
@@ -34,12 +34,7 @@ func (c *Client) Close() error {
 
 // Generate answers when every sequence has ended.
 func (c *Client) Generate(ctx context.Context, request *pb.GenerateRequest) (*pb.GenerateResponse, error) {
-	var response *pb.GenerateResponse
-	err := c.retry.do(ctx, func() (err error) {
-		response, err = c.service.Generate(ctx, request)
-		return readable(err)
-	})
-	return response, err
+	return unary(ctx, c.retry, request, c.service.Generate)
 }
 
 // GenerateStream is Generate as it goes. It returns with the first event, when the prompt has been computed. Read the
@@ -55,18 +50,27 @@ func (c *Client) GenerateStream(ctx context.Context, request *pb.GenerateRequest
 
 // Tokenize returns the tokens that Generate would use.
 func (c *Client) Tokenize(ctx context.Context, request *pb.TokenizeRequest) (*pb.TokenizeResponse, error) {
-	response, err := c.service.Tokenize(ctx, request)
-	return response, readable(err)
+	return unary(ctx, c.retry, request, c.service.Tokenize)
 }
 
 // Detokenize returns the text of tokens; incomplete characters become U+FFFD.
 func (c *Client) Detokenize(ctx context.Context, request *pb.DetokenizeRequest) (*pb.DetokenizeResponse, error) {
-	response, err := c.service.Detokenize(ctx, request)
-	return response, readable(err)
+	return unary(ctx, c.retry, request, c.service.Detokenize)
 }
 
 // Embed returns one vector of a text. Its error has the code Unimplemented if the model generates text.
 func (c *Client) Embed(ctx context.Context, request *pb.EmbedRequest) (*pb.EmbedResponse, error) {
-	response, err := c.service.Embed(ctx, request)
-	return response, readable(err)
+	return unary(ctx, c.retry, request, c.service.Embed)
+}
+
+func unary[Request, Response any](
+	ctx context.Context, retry Retry, request *Request,
+	method func(context.Context, *Request, ...grpc.CallOption) (*Response, error),
+) (*Response, error) {
+	var response *Response
+	err := retry.do(ctx, func() (err error) {
+		response, err = method(ctx, request)
+		return readable(err)
+	})
+	return response, err
 }

@@ -10,13 +10,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	// Registers the check of health that WithRoundRobin asks for.
 	_ "google.golang.org/grpc/health"
 	"google.golang.org/grpc/keepalive"
 )
 
-const roundRobin = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`
+const roundRobin = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "readiness"}}`
+
+var reconnection = backoff.Config{
+	BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second,
+}
 
 // Dial makes a client of the server at target, HOST:PORT or unix:///path, without TLS. The connection is made in the
 // background. options come after the library's own, and so win over them.
@@ -61,7 +66,7 @@ func WithAPIKey(key string) grpc.DialOption {
 	return grpc.WithPerRPCCredentials(bearer(key))
 }
 
-// WithRoundRobin spreads calls over all the servers that a dns:///HOST:PORT target names and that say they serve.
+// WithRoundRobin spreads calls over all the servers that a dns:///HOST:PORT target names and that say they are ready.
 func WithRoundRobin() grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(roundRobin)
 }
@@ -74,6 +79,8 @@ func dial(target string, options []grpc.DialOption) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
 		// A server that is gone without a word is noticed while calls run: a stream would wait for ever.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		// A server that is started again is found soon: gRPC alone would come to try every two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnection, MinConnectTimeout: 20 * time.Second}),
 	}
 	connection, err := grpc.Dial(target, append(defaults, options...)...)
 	if err != nil {

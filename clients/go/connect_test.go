@@ -26,7 +26,7 @@ func TestAPIKey(t *testing.T) {
 	}
 }
 
-// WithRoundRobin sends no call to a server that says it does not serve.
+// WithRoundRobin sends no call to a server that says it is not ready.
 func TestRoundRobinChecksHealth(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestRoundRobinChecksHealth(t *testing.T) {
 		grpc_health_v1.HealthCheckResponse_SERVING:     codes.OK,
 		grpc_health_v1.HealthCheckResponse_NOT_SERVING: codes.Unavailable,
 	} {
-		said.SetServingStatus("", answer)
+		said.SetServingStatus("readiness", answer)
 		client, err := Dial("dns:///"+listener.Addr().String(), WithRoundRobin())
 		if err != nil {
 			t.Fatal(err)

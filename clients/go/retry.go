@@ -18,8 +18,8 @@ const (
 type Retry struct {
 	// MaxAttempts is the most calls to make, the first one included.
 	MaxAttempts int
-	// OnRefusal is told of each refusal that will be followed by another try, and how long that waits; may be nil.
-	OnRefusal func(refusal *Error, wait time.Duration)
+	// OnWait is told of each refusal that will be followed by another try, and how long that waits; may be nil.
+	OnWait func(refusal *Error, wait time.Duration)
 }
 
 // do makes call until it goes well, fails for good, or the next try would come after the deadline of ctx.
@@ -34,8 +34,8 @@ func (r Retry) do(ctx context.Context, call func() error) error {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
 			return err
 		}
-		if r.OnRefusal != nil {
-			r.OnRefusal(refusal, wait)
+		if r.OnWait != nil {
+			r.OnWait(refusal, wait)
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return readable(err)

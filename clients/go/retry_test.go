@@ -17,7 +17,7 @@ func TestRetryUntilAnswered(t *testing.T) {
 	server := &scripted{errors: []error{soon(), soon()}}
 	var waits []time.Duration
 	client := serve(t, server).WithRetry(Retry{
-		MaxAttempts: 3, OnRefusal: func(_ *Error, wait time.Duration) { waits = append(waits, wait) },
+		MaxAttempts: 3, OnWait: func(_ *Error, wait time.Duration) { waits = append(waits, wait) },
 	})
 	response, err := client.Generate(context.Background(), FromText("Hello"))
 	if err != nil {
@@ -65,7 +65,7 @@ func TestRetryWithinDeadline(t *testing.T) {
 func TestCancelWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := serve(t, &scripted{errors: []error{queueFull(durationpb.New(time.Hour))}}).WithRetry(Retry{
-		MaxAttempts: 5, OnRefusal: func(*Error, time.Duration) { cancel() },
+		MaxAttempts: 5, OnWait: func(*Error, time.Duration) { cancel() },
 	})
 	if _, err := client.Generate(ctx, FromText("Hello")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)

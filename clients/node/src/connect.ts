@@ -3,8 +3,6 @@ import { type ChannelCredentials, type ChannelOptions, credentials, Metadata } f
 
 export const DEFAULT_ADDRESS = "127.0.0.1:50051";
 
-const ROUND_ROBIN = JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] });
-
 const DEFAULTS: ChannelOptions = {
   // gRPC would send even loopback traffic through a proxy of the environment.
   "grpc.enable_http_proxy": 0,
@@ -13,6 +11,15 @@ const DEFAULTS: ChannelOptions = {
   // A server that is gone without a word is noticed while calls run: a stream would wait for ever.
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 10_000,
+  // A server that is started again is found soon: gRPC alone would come to try every two minutes.
+  "grpc.initial_reconnect_backoff_ms": 200,
+  "grpc.max_reconnect_backoff_ms": 5_000,
+};
+
+const BALANCED: ChannelOptions = {
+  "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
+  // Replicas that come with new addresses, where all that were known have left: gRPC's own is 30 s.
+  "grpc.dns_min_time_between_resolutions_ms": 1_000,
 };
 
 /** PEM files: the authorities to trust (default: Node's own), and the client's own certificate and its key. */
@@ -30,7 +37,7 @@ export function tlsCredentials(files: TlsFiles = {}): ChannelCredentials {
 
 /** `given` wins over the defaults. */
 export function channelOptions(roundRobin: boolean, given: ChannelOptions): ChannelOptions {
-  return { ...DEFAULTS, ...(roundRobin && { "grpc.service_config": ROUND_ROBIN }), ...given };
+  return { ...DEFAULTS, ...(roundRobin && BALANCED), ...given };
 }
 
 /** What a call with `apiKey` says. */

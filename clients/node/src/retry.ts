@@ -12,7 +12,7 @@ export interface Retry {
   /** The most calls to make, the first one included. */
   maxAttempts: number;
   /** Told of each refusal that will be followed by another try, and how long that waits. */
-  onRefusal?: (refusal: SluicegateError, waitMs: number) => void;
+  onWait?: (refusal: SluicegateError, waitMs: number) => void;
 }
 
 /**
@@ -20,7 +20,7 @@ export interface Retry {
  * as `Date.now()` has it, Infinity for none.
  */
 export async function retrying<Result>(
-  { maxAttempts, onRefusal }: Retry,
+  { maxAttempts, onWait }: Retry,
   deadline: number,
   signal: AbortSignal | undefined,
   call: () => Promise<Result>,
@@ -32,7 +32,7 @@ export async function retrying<Result>(
       if (!isRefusal(error) || attempt >= maxAttempts) throw error;
       const waitMs = waitAfter(attempt, error.retryAfterMs);
       if (Date.now() + waitMs >= deadline) throw error;
-      onRefusal?.(error, waitMs);
+      onWait?.(error, waitMs);
       await pause(waitMs, signal);
     }
   }

@@ -10,7 +10,7 @@ test("a call that is refused is made again, after the server's delay, until it i
   const script = new Scripted([soon(), soon()]);
   const waits: number[] = [];
   await serving(script, async (client) => {
-    const retry = { maxAttempts: 3, onRefusal: (_: Error, waitMs: number) => void waits.push(waitMs) };
+    const retry = { maxAttempts: 3, onWait: (_: Error, waitMs: number) => void waits.push(waitMs) };
     const { outputs } = await client.generate(HELLO, { retry });
     assert.equal(outputs[0]?.text, " Paris.");
   });
@@ -46,7 +46,7 @@ test("a wait that would outlast the deadline is not begun: the refusal is the er
 test("aborting the signal ends a wait", async () => {
   await serving(new Scripted([inAnHour()]), async (client) => {
     const controller = new AbortController();
-    const retry = { maxAttempts: 5, onRefusal: () => controller.abort() };
+    const retry = { maxAttempts: 5, onWait: () => controller.abort() };
     await assert.rejects(client.generate(HELLO, { signal: controller.signal, retry }), { code: status.CANCELLED });
   });
 });

@@ -154,7 +154,7 @@ func retried(ctx context.Context, client *sluicegate.Client) error {
 	refusals := 0
 	patient := client.WithRetry(sluicegate.Retry{
 		MaxAttempts: 100,
-		OnRefusal:   func(*sluicegate.Error, time.Duration) { refusals++ },
+		OnWait:      func(*sluicegate.Error, time.Duration) { refusals++ },
 	})
 	response, err := patient.Generate(ctx, paris())
 	if err != nil {

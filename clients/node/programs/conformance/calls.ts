@@ -66,7 +66,7 @@ export async function overloadAndRetry(client: Client): Promise<void> {
 
 async function retry(client: Client): Promise<void> {
   let refusals = 0;
-  const { outputs } = await client.generate(PARIS, { retry: { maxAttempts: 100, onRefusal: () => refusals++ } });
+  const { outputs } = await client.generate(PARIS, { retry: { maxAttempts: 100, onWait: () => refusals++ } });
   check(refusals > 0, "retry: answered without a refusal");
   console.log(`retry: "${textOf(outputs)}" after a refusal`);
 }
