@@ -2,7 +2,8 @@
 A prompt of tokens is answered with max_tokens words.
 
 "hang" waits until the call ends, "refuse" and "overload" fail with details, "leave" fails as a draining server does,
-"busy" as an overloaded one, but only for the first ``num_refusals`` calls.
+"busy" as an overloaded one, but only for the first ``num_refusals`` calls. A stream breaks off before each "break", but
+only the first ``num_breaks`` times; a "vary" is another word in every call.
 """
 
 import threading
@@ -27,6 +28,7 @@ from sluicegate.v1 import inference_service_pb2_grpc as pb_grpc
 class FakeInferenceService(pb_grpc.InferenceServiceServicer):
     def __init__(self) -> None:
         self.num_refusals = 2
+        self.num_breaks = 1
         self.requests: list[Any] = []
         self.aborted: list[str] = []
         """Requests of multiplexed streams."""
@@ -41,6 +43,11 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
             for token_id, word in enumerate(words):
                 if word == "hang":
                     _hang(context)
+                if word == "break" and self.num_breaks:
+                    self.num_breaks -= 1
+                    _fail(context, *_GONE)
+                if word == "vary":
+                    word, token_id = f"vary{len(self.requests)}", 1000 + len(self.requests)
                 yield pb.GenerateStreamResponse(
                     request_id=request_id, delta=pb.Delta(index=index, text=word + " ", token_ids=[token_id])
                 )
@@ -135,6 +142,13 @@ _BUSY = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     "the queue is full: 8 requests",
     ErrorInfo(reason="QUEUE_FULL", domain="sluicegate"),
+    RetryInfo(retry_delay=Duration(nanos=10_000_000)),
+)
+
+_GONE = (
+    grpc.StatusCode.UNAVAILABLE,
+    "the core is gone",
+    ErrorInfo(reason="CORE_LOST", domain="sluicegate"),
     RetryInfo(retry_delay=Duration(nanos=10_000_000)),
 )
 

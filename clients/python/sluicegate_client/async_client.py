@@ -14,7 +14,7 @@ from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing
 from sluicegate_client.errors import SluicegateError, UnavailableError, readable_errors
 from sluicegate_client.multiplexed import MultiplexedSession
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
-from sluicegate_client.repeatable import RepeatableStream
+from sluicegate_client.repeatable import RepeatableStream, make_repeatable
 from sluicegate_client.requests import (
     ChatMessage,
     GenerateOptions,
@@ -37,8 +37,10 @@ class AsyncStream(RepeatableStream):
     Iterating raises ``SluicegateError`` when the call fails, and ends quietly after ``cancel()``.
     """
 
-    def __init__(self, call: _Call, repeat: Callable[[], _Call], address: str, attempts: Attempts) -> None:
-        super().__init__(call, attempts)
+    def __init__(
+        self, call: _Call, repeat: Callable[[], _Call], address: str, attempts: Attempts, resumes: bool
+    ) -> None:
+        super().__init__(call, attempts, resumes)
         self._call = call
         self._repeat = repeat
         self._address = address
@@ -121,16 +123,29 @@ class AsyncClient:
         return Generation.from_proto(await self._answer(self._stub.Generate, request, timeout))
 
     def stream(
-        self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+        self,
+        prompt: str | None = None,
+        *,
+        timeout: float | None = None,
+        resume: bool = False,
+        **options: Unpack[GenerateOptions],
     ) -> AsyncStream:
-        """The same as ``generate``, as it goes."""
+        """The same as ``generate``, as it goes.
+
+        ``resume``: a stream that breaks off UNAVAILABLE is asked for again, of whichever server answers, and goes on
+        where it was; ``started`` stays the first one's. The request gets a seed, if it has none and is not greedy. All
+        is computed anew: if that differs from what was delivered, as another model's answer would, the error of the
+        break is raised after all.
+        """
         request = generate_request(prompt, options)
+        if resume:
+            make_repeatable(request)
         attempts = Attempts(self._retry, timeout)
 
         def call() -> _Call:
             return self._stub.GenerateStream(request, timeout=attempts.remaining_s, metadata=self._metadata)
 
-        return AsyncStream(call(), call, self._address, attempts)
+        return AsyncStream(call(), call, self._address, attempts, resume)
 
     def multiplexed(self, *, timeout: float | None = None) -> MultiplexedSession:
         """Many requests on one stream: for a router or a batch, which then get one message per step of the engine.

@@ -15,7 +15,7 @@ from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
 from sluicegate_client.errors import SluicegateError, UnavailableError, readable_errors
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
-from sluicegate_client.repeatable import RepeatableStream
+from sluicegate_client.repeatable import RepeatableStream, make_repeatable
 from sluicegate_client.requests import (
     ChatMessage,
     GenerateOptions,
@@ -38,8 +38,10 @@ class Stream(RepeatableStream):
     Iterating raises ``SluicegateError`` when the call fails, and ends quietly after ``cancel()``.
     """
 
-    def __init__(self, call: _Call, repeat: Callable[[], _Call], address: str, attempts: Attempts) -> None:
-        super().__init__(call, attempts)
+    def __init__(
+        self, call: _Call, repeat: Callable[[], _Call], address: str, attempts: Attempts, resumes: bool
+    ) -> None:
+        super().__init__(call, attempts, resumes)
         self._call = call
         self._repeat = repeat
         self._address = address
@@ -118,16 +120,29 @@ class Client:
         return Generation.from_proto(self._answer(self._stub.Generate, request, timeout))
 
     def stream(
-        self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+        self,
+        prompt: str | None = None,
+        *,
+        timeout: float | None = None,
+        resume: bool = False,
+        **options: Unpack[GenerateOptions],
     ) -> Stream:
-        """The same as ``generate``, as it goes."""
+        """The same as ``generate``, as it goes.
+
+        ``resume``: a stream that breaks off UNAVAILABLE is asked for again, of whichever server answers, and goes on
+        where it was; ``started`` stays the first one's. The request gets a seed, if it has none and is not greedy. All
+        is computed anew: if that differs from what was delivered, as another model's answer would, the error of the
+        break is raised after all.
+        """
         request = generate_request(prompt, options)
+        if resume:
+            make_repeatable(request)
         attempts = Attempts(self._retry, timeout)
 
         def call() -> _Call:
             return self._stub.GenerateStream(request, timeout=attempts.remaining_s, metadata=self._metadata)
 
-        return Stream(call(), call, self._address, attempts)
+        return Stream(call(), call, self._address, attempts, resume)
 
     def tokenize(
         self,

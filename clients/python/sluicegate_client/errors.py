@@ -182,7 +182,9 @@ def _with_details(
 def _message(failure: _Failure, address: str, from_server: bool) -> str:
     code, message = failure.code(), failure.details() or failure.code().name
     if code is grpc.StatusCode.UNAVAILABLE and not from_server:
-        return f"no connection to {address}: {_cause_of(message)}"
+        if message.startswith(_NO_CONNECTION):
+            return f"no connection to {address}: {_cause_of(message)}"
+        return f"the connection to {address} broke: {message}"
     if message.startswith("Method not found"):  # says gRPC itself
         return f"{address} does not have this call: clients and operators call at different ones"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and not from_server:
@@ -192,9 +194,7 @@ def _message(failure: _Failure, address: str, from_server: bool) -> str:
 
 def _cause_of(message: str) -> str:
     """What most likely keeps the connection from being made, in place of gRPC's own words for it."""
-    if message.startswith(_NO_CONNECTION):
-        return next((cause for words, cause in _CAUSES if words in message), message)
-    return message
+    return next((cause for words, cause in _CAUSES if words in message), message)
 
 
 def _details(failure: _Failure) -> Iterator[AnyMessage]:

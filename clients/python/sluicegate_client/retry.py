@@ -47,6 +47,10 @@ class Attempts:
         """The timeout of the next one."""
         return None if self._deadline is None else self._deadline.remaining_s
 
+    def succeed(self) -> None:
+        """The latest one got somewhere: those that are to come are counted anew."""
+        self._num_failed = 0
+
     def wait_s(self, error: SluicegateError) -> float:
         """Returns how long to wait after ``error`` before the next one; raises it when there is to be none."""
         self._num_failed += 1
