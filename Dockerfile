@@ -30,8 +30,8 @@ COPY . .
 # Kernels that do not compile are left out of a wheel without an error; an image that is slow for it must not come to be.
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3 -m pip wheel --no-deps --wheel-dir /wheel . \
-    && { [ "$(uname -m)" != x86_64 ] \
-         || [ "$(python3 -m zipfile -l /wheel/*.whl | grep -c 'core/native/_avx.*\.so')" = 2 ]; }
+    && python3 -m zipfile -l /wheel/*.whl > /tmp/wheel.txt \
+    && { [ "$(uname -m)" != x86_64 ] || [ "$(grep -c 'core/native/_avx.*\.so' /tmp/wheel.txt)" = 2 ]; }
 
 FROM compiler AS environment
 WORKDIR /build
@@ -97,12 +97,13 @@ RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     --mount=type=bind,from=environment,source=/build,target=/build \
     sh /build/install.sh /wheel/*.whl
 ENV SLUICEGATE_GRPC_ADDRESS=0.0.0.0:50051 \
+    SLUICEGATE_HEALTH_ADDRESS=127.0.0.1:50054 \
     SLUICEGATE_METRICS_ADDRESS=0.0.0.0:9464 \
     SLUICEGATE_HANDSHAKE_ADDRESS=ipc:///run/sluicegate/handshake
 USER 65532:0
 EXPOSE 50051 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \
-    CMD ["sluicegate", "health", "--service", "readiness"]
+    CMD ["sluicegate", "health", "--address", "127.0.0.1:50054", "--service", "readiness"]
 CMD ["gateway"]
 
 FROM runtime AS core
@@ -123,9 +124,10 @@ RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     --mount=type=bind,from=environment,source=/build,target=/build \
     sh /build/install.sh /wheel/*.whl
 ENV SLUICEGATE_GRPC_ADDRESS=0.0.0.0:50051 \
+    SLUICEGATE_HEALTH_ADDRESS=127.0.0.1:50054 \
     SLUICEGATE_METRICS_ADDRESS=0.0.0.0:9464
 USER 65532:0
 EXPOSE 50051 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \
-    CMD ["sluicegate", "health", "--service", "readiness"]
+    CMD ["sluicegate", "health", "--address", "127.0.0.1:50054", "--service", "readiness"]
 CMD ["serve"]

@@ -7,10 +7,10 @@ MODEL := smollm2-135m
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve chat model models test interop lint format proto lock bench web clean
+.PHONY: help demo serve chat model models test interop image container-test lint format proto lock bench web clean
 
 help: ## what there is to make
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: model ## start a server, watch it answer, see it drain
 	@$(BIN)/python -m bench.demo
@@ -36,6 +36,13 @@ test: .venv/.dev models ## the whole test suite
 interop: .venv/.dev model ## with front ends and cores that others wrote, which it fetches from the package index
 	$(BIN)/pytest tests/interop -m interop $(ARGS)
 
+image: .venv/.dev ## build the image with buildah, as root; with Docker: docker build -t sluicegate .
+	$(BIN)/python -m tests.deploy.container.image
+
+# CI=true: what this machine lacks is an error, where `make test` would skip.
+container-test: .venv/.dev model ## build the images and run them with podman, as root: minutes
+	CI=true $(BIN)/pytest tests/deploy/container -m container --capture=no --timeout=1800 $(ARGS)
+
 lint: .venv/.dev ## style, types, import arrows, the proto
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -53,7 +60,7 @@ proto: .venv/.dev ## write the Python stubs anew, and the reference of the API
 	$(BIN)/python proto/api_reference.py docs/api-reference.md
 
 lock: .venv/.dev ## write constraints.txt anew, from what .venv holds
-	{ grep '^#' constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.new
+	{ grep '^#' constraints.txt; $(BIN)/pip freeze --all --exclude pip --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.new
 	mv constraints.new constraints.txt
 
 WEB := deploy/web

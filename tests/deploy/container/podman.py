@@ -1,0 +1,174 @@
+"""podman and buildah where no engine runs, with storage, networks and locks of their own: the user's stay as they are.
+
+Everything lies in ``$XDG_CACHE_HOME/sluicegate/container``. A container lives as long as its ``with`` block::
+
+    with running("localhost/sluicegate:test", options=HARDENED) as container:
+        container.until_logged("ready grpc=")
+        channel = grpc.insecure_channel(f"{container.ip()}:50051")
+"""
+
+import json
+import os
+import re
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+FOLDER = platformdirs.user_cache_path("sluicegate") / "container"
+ANY_USER = "--user=12345:0"
+HARDENED = (
+    "--read-only",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--memory=2g",
+    "--pids-limit=256",
+    "--tmpfs=/home/sluicegate:mode=1777",
+    ANY_USER,
+)
+"""As a careful cluster runs it: nothing may be written but /tmp and the home, and the user is nobody that it knows."""
+
+_CONTAINERS_CONF = """
+[containers]
+default_ulimits = ["nofile=16384:16384", "nproc=10000:10000"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+lock_type = "file"
+tmp_dir = "/run/sluicegate-container/libpod"
+[network]
+network_backend = "netavark"
+network_config_dir = "{folder}/networks"
+default_network = "sluicegate"
+default_subnet = "10.213.0.0/24"
+"""
+_STORAGE_CONF = """
+[storage]
+driver = "overlay"
+graphroot = "{folder}/storage"
+runroot = "/run/sluicegate-container"
+"""
+
+
+class PodmanError(Exception):
+    """What the program said before it failed."""
+
+
+@cache
+def environment() -> dict[str, str]:
+    """For podman and buildah, or programs that run them."""
+    folders = {name: FOLDER / name for name in ("networks", "tmp")}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    configurations = {"CONTAINERS_CONF": _CONTAINERS_CONF, "CONTAINERS_STORAGE_CONF": _STORAGE_CONF}
+    for name, text in configurations.items():
+        (FOLDER / f"{name.lower()}.toml").write_text(text.format(folder=FOLDER))
+    files = {name: str(FOLDER / f"{name.lower()}.toml") for name in configurations}
+    return {**os.environ, **files, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(folders["tmp"])}
+
+
+def podman(*arguments: str, stdin: Path | None = None, timeout_s: float = 300) -> str:
+    """What it prints. Raises PodmanError."""
+    with (stdin or Path(os.devnull)).open("rb") as source:
+        done = subprocess.run(
+            ["podman", *arguments], env=environment(), stdin=source, capture_output=True, text=True, timeout=timeout_s
+        )
+    if done.returncode != 0:
+        raise PodmanError(f"podman {' '.join(arguments)}: {done.stderr}{done.stdout}")
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Container:
+    """One that was started, whether it still runs or not."""
+
+    name: str
+
+    def inspect(self, template: str) -> str:
+        """Of Go, such as ``{{.State.ExitCode}}``."""
+        return podman("inspect", "--format", template, self.name)
+
+    def ip(self) -> str:
+        """In the network, which this machine reaches."""
+        networks: dict[str, Any] = json.loads(self.inspect("{{json .NetworkSettings.Networks}}"))
+        return str(next(iter(networks.values()))["IPAddress"])
+
+    def published(self, port: int) -> str:
+        """The address on this machine that ``--publish`` gave it."""
+        return podman("port", self.name, f"{port}/tcp")
+
+    def pid(self) -> int:
+        """Of its first process, as this machine counts."""
+        return int(self.inspect("{{.State.Pid}}"))
+
+    def execute(self, *command: str) -> str:
+        """What a command prints in it. Raises PodmanError if it fails."""
+        return podman("exec", self.name, *command)
+
+    def signal(self, name: str) -> None:
+        podman("kill", f"--signal={name}", self.name)
+
+    def exit_code(self) -> int:
+        """When it has ended."""
+        return int(podman("wait", self.name))
+
+    def is_healthy(self) -> bool:
+        """By the HEALTHCHECK of its image, asked now."""
+        command = ["podman", "healthcheck", "run", self.name]
+        return subprocess.run(command, env=environment(), capture_output=True, timeout=60).returncode == 0
+
+    def log(self) -> str:
+        """Standard output and standard error."""
+        done = subprocess.run(
+            ["podman", "logs", self.name], env=environment(), stdout=-1, stderr=subprocess.STDOUT, text=True, timeout=60
+        )
+        return done.stdout
+
+    def until_logged(self, pattern: str, times: int = 1, timeout_s: float = 120) -> re.Match[str]:
+        """The match, once ``pattern`` was there so many times. Raises PodmanError with the log if it never is."""
+        follow = ["podman", "logs", "--follow", self.name]
+        with subprocess.Popen(
+            follow, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            timer = threading.Timer(timeout_s, process.kill)
+            timer.start()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if match := re.search(pattern, line):
+                        times -= 1
+                        if times == 0:
+                            return match
+            finally:
+                timer.cancel()
+                process.kill()
+        raise PodmanError(f"{self.name} never said {pattern!r}:\n{self.log()}")
+
+
+@contextmanager
+def running(image: str, *command: str, options: Sequence[str] = HARDENED, name: str = "") -> Iterator[Container]:
+    """A container of ``image``, which is gone, with all that it wrote, at the end of the block."""
+    name = name or f"sluicegate-{uuid.uuid4().hex[:8]}"
+    try:
+        podman("run", "--detach", f"--name={name}", *options, image, *command)
+        yield Container(name)
+    finally:
+        podman("rm", "--force", "--ignore", "--time=0", "--volumes", name)
+
+
+@contextmanager
+def volume() -> Iterator[str]:
+    """The name of a volume, empty, for containers that share it."""
+    name = podman("volume", "create")
+    try:
+        yield name
+    finally:
+        podman("volume", "rm", "--force", name)
