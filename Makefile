@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve chat model models test interop image container-test lint format proto lock bench web clean
+.PHONY: help demo serve chat model models test interop image container-test lint format proto lock chart bench web clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,11 @@ format: .venv/.dev ## put the code in order
 proto: .venv/.dev ## write the Python stubs anew, and the reference of the API
 	PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate.sh
 	$(BIN)/python proto/api_reference.py docs/api-reference.md
+
+chart: .venv/.dev ## renew what the Helm chart copies, render its variants, validate them
+	cp deploy/prometheus/alerts.yaml deploy/grafana/dashboard.json deploy/helm/sluicegate/files/
+	$(BIN)/python -m tests.deploy.helm.values_table
+	$(BIN)/python -m tests.deploy.helm.report
 
 lock: .venv/.dev ## write constraints.txt anew, from what .venv holds
 	{ grep '^#' constraints.txt; $(BIN)/pip freeze --all --exclude pip --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.new

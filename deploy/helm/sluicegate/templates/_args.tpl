@@ -21,6 +21,7 @@
 - --served-model-name={{ . }}
 {{- end }}
 - --core-load-timeout={{ int .Values.model.loadTimeoutSeconds }}
+- --lame-duck={{ int .Values.shutdown.lameDuckSeconds }}
 - --drain-timeout={{ int .Values.shutdown.drainSeconds }}
 - --max-connection-age={{ int .Values.connections.maxAgeSeconds }}
 - --max-connection-age-grace={{ int .Values.connections.maxAgeGraceSeconds }}

@@ -9,17 +9,17 @@
 - {name: home, mountPath: /home/sluicegate}
 {{- end -}}
 
-{{/* (root, gateway | core | serve | worker): until when it is not told to end. A core is told after its gateway, and
-vLLM's workers, which know no drain, when that is over. */}}
+{{/* (root, gateway | core | serve | worker): until when it is not told to end. A core that was told takes no new
+requests, so it is when its gateway takes none either; vLLM's workers, which know no drain, when that is over. */}}
 {{- define "sluicegate.preStopSeconds" -}}
 {{- $root := index . 0 -}}
 {{- $shutdown := $root.Values.shutdown -}}
 {{- if has (index . 1) (list "gateway" "serve") -}}
 {{- $shutdown.preStopSeconds -}}
 {{- else if and (eq (index . 1) "worker") (eq $root.Values.multiNode.engine "vllm") -}}
-{{- add $shutdown.preStopSeconds $shutdown.drainSeconds 10 -}}
+{{- add $shutdown.preStopSeconds $shutdown.lameDuckSeconds $shutdown.drainSeconds 10 -}}
 {{- else -}}
-{{- add $shutdown.preStopSeconds 2 -}}
+{{- add $shutdown.preStopSeconds $shutdown.lameDuckSeconds 2 -}}
 {{- end -}}
 {{- end -}}
 
@@ -197,7 +197,7 @@ spec:
   {{- /* Variables of a Service named sluicegate would look like settings. */}}
   enableServiceLinks: false
   {{- with $root.Values.shutdown }}
-  terminationGracePeriodSeconds: {{ add .preStopSeconds .drainSeconds .marginSeconds }}
+  terminationGracePeriodSeconds: {{ add .preStopSeconds .lameDuckSeconds .drainSeconds .marginSeconds }}
   {{- end }}
   {{- with $root.Values.imagePullSecrets }}
   imagePullSecrets:
