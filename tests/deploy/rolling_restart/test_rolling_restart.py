@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from service.models import ModelFiles
 from sluicegate_client import AsyncClient
 from tests.deploy.envoy.proxy import proxying, set_backends, shipped
 from tests.deploy.rolling_restart.load import Load, under_load
+from tests.deploy.rolling_restart.other_proxies import haproxying, nginxing
 from tests.deploy.rolling_restart.replicas import Replicas
 
 LAME_DUCK_S = 4.0
@@ -22,9 +23,22 @@ async def clients_of(replicas: Replicas, folder: Path) -> AsyncIterator[dict[str
     """By how they find the servers."""
     config = shipped("load-balancer.yaml")
     set_backends(config, replicas.addresses)
-    with proxying(config, folder) as envoy:
-        async with AsyncClient(envoy.address) as proxied, AsyncClient(f"ipv4:{','.join(replicas.addresses)}") as own:
-            yield {"Envoy": proxied, "round_robin": own}
+    with (
+        proxying(config, folder) as envoy,
+        haproxying(replicas.addresses, folder) as haproxy,
+        nginxing(replicas.addresses, folder) as nginx,
+    ):
+        addresses = {
+            "Envoy": envoy.address,
+            "HAProxy": haproxy,
+            "nginx": nginx,
+            "round_robin": f"ipv4:{','.join(replicas.addresses)}",
+        }
+        async with AsyncExitStack() as stack:
+            clients = {way: await stack.enter_async_context(AsyncClient(at)) for way, at in addresses.items()}
+            for client in clients.values():
+                await client.wait_until_ready()
+            yield clients
 
 
 async def test_no_request_fails(byte_model: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
