@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from sluicegate_client import AsyncClient, SluicegateError
 
+BEGUN = "begun"
+
 
 @dataclass
 class Seen:
@@ -18,6 +20,7 @@ class Seen:
     num_streams: int = 0
     num_unary: int = 0
     failures: list[str] = field(default_factory=list)
+    """Those of streams that had begun start with BEGUN: no retry can hide them."""
     longest_pause_s: float = 0.0
     """Between two deltas of a stream."""
     longest_ttft_s: float = 0.0
@@ -44,19 +47,27 @@ async def _stream(client: AsyncClient, load: Load, seen: Seen) -> None:
     start = last = time.monotonic()
     num_tokens = 0
     stream = client.stream(load.prompt, max_tokens=load.num_tokens, ignore_eos=True)
-    async for delta in stream:
-        now = time.monotonic()
-        if num_tokens == 0:
-            seen.longest_ttft_s = max(seen.longest_ttft_s, now - start)
-        else:
-            seen.longest_pause_s = max(seen.longest_pause_s, now - last)
-        num_tokens, last = num_tokens + len(delta.token_ids), now
+    try:
+        async for delta in stream:
+            now = time.monotonic()
+            if num_tokens == 0:
+                seen.longest_ttft_s = max(seen.longest_ttft_s, now - start)
+            else:
+                seen.longest_pause_s = max(seen.longest_pause_s, now - last)
+            num_tokens, last = num_tokens + len(delta.token_ids), now
+    except SluicegateError as error:
+        seen.failures.append(f"{BEGUN if stream.started else 'not begun'}: {_shown(error)}")
+        return
     if num_tokens != load.num_tokens:
         seen.failures.append(f"a stream ended after {num_tokens} of {load.num_tokens} tokens")
 
 
 async def _unary(client: AsyncClient, load: Load, seen: Seen) -> None:
-    generation = await client.generate(load.prompt, max_tokens=load.num_tokens, ignore_eos=True)
+    try:
+        generation = await client.generate(load.prompt, max_tokens=load.num_tokens, ignore_eos=True)
+    except SluicegateError as error:
+        seen.failures.append(f"unary: {_shown(error)}")
+        return
     num_tokens = generation.usage.num_output_tokens
     if num_tokens != load.num_tokens:
         seen.failures.append(f"an answer had {num_tokens} of {load.num_tokens} tokens")
@@ -65,14 +76,15 @@ async def _unary(client: AsyncClient, load: Load, seen: Seen) -> None:
 async def _work(client: AsyncClient, load: Load, seen: Seen, is_over: asyncio.Event) -> None:
     """Streams and unary calls in turn."""
     while not is_over.is_set():
-        try:
-            seen.num_streams += 1
-            await _stream(client, load, seen)
-            if not is_over.is_set():
-                seen.num_unary += 1
-                await _unary(client, load, seen)
-        except SluicegateError as error:
-            seen.failures.append(f"{error.code.name} {error.reason}: {error}")
+        seen.num_streams += 1
+        await _stream(client, load, seen)
+        if not is_over.is_set():
+            seen.num_unary += 1
+            await _unary(client, load, seen)
+
+
+def _shown(error: SluicegateError) -> str:
+    return " ".join(filter(None, [error.code.name, error.reason, str(error)]))
 
 
 @asynccontextmanager

@@ -39,4 +39,3 @@ def nginxing(backends: Sequence[str], folder: Path) -> Iterator[str]:
     file = _configured("nginx/nginx.conf", address, backends, folder / "nginx.conf")
     with Program(["nginx", "-p", folder, "-c", file, "-g", "daemon off;"]):
         yield address
-

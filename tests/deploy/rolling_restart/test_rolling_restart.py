@@ -8,49 +8,66 @@ from pathlib import Path
 import pytest
 
 from service.models import ModelFiles
-from sluicegate_client import AsyncClient
+from sluicegate_client import AsyncClient, Retry
 from tests.deploy.envoy.proxy import proxying, set_backends, shipped
-from tests.deploy.rolling_restart.load import Load, under_load
-from tests.deploy.rolling_restart.other_proxies import haproxying, nginxing
+from tests.deploy.rolling_restart.load import BEGUN, Load, Seen, under_load
+from tests.deploy.rolling_restart.other_proxies import haproxying
 from tests.deploy.rolling_restart.replicas import Replicas
 
 LAME_DUCK_S = 4.0
-"""Envoy's health checks take 2 s at most; the rest is for a machine that is busy."""
+"""Envoy notices within 2 s, HAProxy within 3; the rest is for a machine that is busy."""
 
 
 @asynccontextmanager
-async def clients_of(replicas: Replicas, folder: Path) -> AsyncIterator[dict[str, AsyncClient]]:
-    """By how they find the servers."""
+async def clients_of(replicas: Replicas, folder: Path, retry: Retry) -> AsyncIterator[dict[str, AsyncClient]]:
+    """By how they find the servers. ``retry``: whether they call again what has failed."""
     config = shipped("load-balancer.yaml")
     set_backends(config, replicas.addresses)
-    with (
-        proxying(config, folder) as envoy,
-        haproxying(replicas.addresses, folder) as haproxy,
-        nginxing(replicas.addresses, folder) as nginx,
-    ):
-        addresses = {
-            "Envoy": envoy.address,
-            "HAProxy": haproxy,
-            "nginx": nginx,
-            "round_robin": f"ipv4:{','.join(replicas.addresses)}",
-        }
+    with proxying(config, folder) as envoy, haproxying(replicas.addresses, folder) as haproxy:
+        own = f"ipv4:{','.join(replicas.addresses)}"
+        addresses = {"Envoy": envoy.address, "HAProxy": haproxy, "round_robin": own}
         async with AsyncExitStack() as stack:
-            clients = {way: await stack.enter_async_context(AsyncClient(at)) for way, at in addresses.items()}
+            clients = {way: AsyncClient(at, retry=retry) for way, at in addresses.items()}
             for client in clients.values():
+                await stack.enter_async_context(client)
                 await client.wait_until_ready()
             yield clients
 
 
 async def test_no_request_fails(byte_model: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Behind Envoy, and balanced by the client: not one, unary or streaming, and every answer is whole."""
+    """Through a proxy, and balanced by the client: not one, unary or streaming, and every answer is whole."""
     with tempfile.TemporaryDirectory(prefix="sg") as folder:
         async with (
             Replicas(byte_model, Path(folder), LAME_DUCK_S) as replicas,
-            clients_of(replicas, tmp_path) as clients,
+            clients_of(replicas, tmp_path, Retry(max_attempts=1)) as clients,
             under_load(clients, Load()) as seen,
         ):
             await replicas.restart_one_by_one()
+    _show(seen, capsys)
+    assert [its.failures for its in seen] == [[], [], []]
+    assert all(its.num_streams and its.num_unary for its in seen)
+
+
+async def test_a_server_that_dies_costs_the_streams_that_it_had(
+    byte_model: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGKILL: they end with an error. Calls that had no answer yet are made again, and no other fails."""
+    with tempfile.TemporaryDirectory(prefix="sg") as folder:
+        async with (
+            Replicas(byte_model, Path(folder), 0) as replicas,
+            clients_of(replicas, tmp_path, Retry()) as clients,
+            under_load(clients, Load()) as seen,
+        ):
+            mortal = replicas.all[0]
+            await mortal.until_used()
+            await mortal.die()
+            await mortal.start()
+            await mortal.until_used()
+    _show(seen, capsys)
+    assert [failure for its in seen for failure in its.failures if not failure.startswith(BEGUN)] == []
+
+
+def _show(seen: list[Seen], capsys: pytest.CaptureFixture[str]) -> None:
+    """The figures are for whoever reads: nothing is promised of times."""
     with capsys.disabled():
         print("", *seen, sep="\n")
-    assert [its.failures for its in seen] == [[], []]
-    assert all(its.num_streams and its.num_unary for its in seen)
