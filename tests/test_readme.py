@@ -72,3 +72,12 @@ def _options_of(command: str) -> set[str]:
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(re.findall(r"--[a-z-]+", done.stdout))
+
+
+def test_flags_that_stand_for_vllm_s_are_ours() -> None:
+    """The right column of the table for who comes from vLLM names flags of `serve` or of `core`."""
+    table = (ROOT / "docs/migrate-from-vllm-grpc.md").read_text().partition("## Flags")[2].partition("## Metrics")[0]
+    ours = "".join(row.split(" | ")[-1] for row in table.splitlines() if row.startswith("|"))
+    flags = set(re.findall(r"--[a-z-]+[a-z]", ours))
+    assert len(flags) > 40
+    assert flags - _options_of("serve") - _options_of("core") == set()
