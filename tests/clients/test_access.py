@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,25 @@ def test_what_keeps_a_connection_from_being_made(address: str, folder: Path) -> 
             client.generate("a")
         assert str(raised.value) == f"no connection to {where}: {words}"
     plaintext.stop(None).wait()
+
+
+def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:
+    """And not taken for one of a strange authority."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    begin, end = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
+    own = authority.issue_cert("127.0.0.1", not_before=begin, not_after=end)
+    server = grpc.server(ThreadPoolExecutor(1))
+    pair = own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+    where = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', grpc.ssl_server_credentials([pair]))}"
+    server.start()
+    client = Client(where, credentials=tls_credentials(tmp_path / "ca.crt"), retry=Retry(max_attempts=1))
+    with (
+        client,
+        pytest.raises(UnavailableError, match=f"no connection to {where}: the server's certificate has expired"),
+    ):
+        client.generate("a")
+    server.stop(None).wait()
 
 
 async def test_async_client(address: str, credentials: grpc.ChannelCredentials) -> None:

@@ -105,6 +105,7 @@ _CAUSES = (
     ("No such file or directory", "there is no such socket; is the server running?"),
     ("Socket closed", "the server hung up; does it ask for TLS, or for a client's certificate?"),
     ("WRONG_VERSION_NUMBER", "the server does not use TLS there"),
+    ("certificate has expired", "the server's certificate has expired"),
     ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is of an authority that is not known here; name it"),
     ("Hostname Verification", "the server's certificate is not for this name"),
     ("http1.x server", "what listens there is an HTTP/1 server, not a gRPC one"),
