@@ -1,6 +1,16 @@
+"""The client as a package of its own: what it needs, and what it tells type checkers."""
+
+import importlib
+import inspect
+import os
+import pkgutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import sluicegate_client
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -14,3 +24,39 @@ def test_the_client_alone_needs_what_the_whole_needs() -> None:
     client, whole = _project("clients/python/pyproject.toml"), _project("pyproject.toml")
     assert client["version"] == whole["version"]
     assert set(client["dependencies"]) < set(whole["dependencies"])
+
+
+def test_a_program_with_types(tmp_path: Path) -> None:
+    """`mypy --strict` takes what the client is made for, and finds misspelled options: it is installed with types."""
+    environment = _environment_with_the_client(tmp_path)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--python-executable={environment}"]
+    # A package is not looked for where mypy runs: it would be found in the tree, which is not how users have it.
+    done = subprocess.run(
+        [*command, f"--cache-dir={tmp_path / 'cache'}", str(Path(__file__).with_name("typed_program.py"))],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "MYPYPATH"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout + done.stderr
+
+
+def _environment_with_the_client(folder: Path) -> Path:
+    """The Python of one that has the client and all that this one has."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (packages / "others.pth").write_text("".join(f"{path}\n" for path in sys.path if "site-packages" in path))
+    (packages / "sluicegate_client").symlink_to(ROOT / "clients" / "python" / "sluicegate_client")
+    (packages / "sluicegate").symlink_to(ROOT / "proto" / "gen" / "sluicegate")
+    return folder / "venv" / "bin" / "python"
+
+
+def test_every_error_can_be_imported_from_the_package() -> None:
+    """So can whatever the clients' methods take and return."""
+    public = {*sluicegate_client.__all__}
+    for module in pkgutil.iter_modules(sluicegate_client.__path__):
+        if module.name in ("errors", "responses", "client", "async_client", "retry", "multiplexed"):
+            defined = vars(importlib.import_module(f"sluicegate_client.{module.name}"))
+            names = {name for name, value in defined.items() if inspect.isclass(value) and not name.startswith("_")}
+            own = {name for name in names if defined[name].__module__ == f"sluicegate_client.{module.name}"}
+            assert own - {"Attempts"} <= public, module.name
