@@ -1,4 +1,4 @@
-"""docs/metrics.md beside what a running server exposes."""
+"""docs/metrics.md, and what docs/sizing.md says of memory, beside what a running server tells."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from sluicegate_client import Client
-from tests.e2e.server import serving
+from tests.e2e.server import Server, serving
 from tests.service.metrics.scrape import Scrape, scrape
 
 DOCUMENT = (Path(__file__).parent.parent / "docs/metrics.md").read_text()
@@ -18,8 +18,8 @@ NEEDS_OTHERS = {"estimated", "kv_block", "lora"}
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
-    """Of a server with all that has metrics of its own, after a call."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With all that has metrics of its own, after a call."""
     folder = tmp_path_factory.mktemp("server")
     certificate = trustme.CA().issue_cert("localhost")
     certificate.cert_chain_pems[0].write_to_path(folder / "tls.crt")
@@ -31,7 +31,12 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
     with serving(*security, *others, f"--plaintext-address=unix:{folder}/open") as server:
         with Client(f"unix:{folder}/open") as client:
             client.generate("one two one two one", max_tokens=8, temperature=0)
-        yield scrape(server.metrics_address)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def scraped(server: Server) -> Scrape:
+    return scrape(server.metrics_address)
 
 
 def rows() -> dict[str, tuple[str, set[str]]]:
@@ -58,3 +63,11 @@ def test_every_label_is_told(scraped: Scrape) -> None:
     for family in (family for family in scraped.families if ":" in family.name):
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == rows()[family.name][1], sample.name
+
+
+def test_the_bytes_of_a_token_are_those_that_the_server_says(server: Server) -> None:
+    """By the formula that the table uses, for the embedded model in float32."""
+    sizing = (Path(__file__).parent.parent / "docs/sizing.md").read_text()
+    num_bytes = 2 * 30 * 3 * 64 * 4
+    assert f"| {num_bytes:,} | `of {num_bytes} bytes a token` |" in sizing
+    assert f", of {num_bytes} bytes a token;" in server.process.log
