@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,10 @@ def test_every_metric_that_is_exposed_is_named() -> None:
     exposed = {name for module in modules for name in re.findall(r"\"sluicegate:(\w+)\"", module)}
     assert exposed
     assert [name for name in sorted(exposed) if f"`sluicegate:{name}`" not in told] == []
+
+
+def test_the_newest_release_of_the_changelog_is_the_version() -> None:
+    """And what follows it comes first."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    releases = re.findall(r"^## \[(.+?)\](?: - \d{4}-\d\d-\d\d)?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[:2] == ["Unreleased", version]
