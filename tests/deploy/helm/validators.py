@@ -1,5 +1,7 @@
 """What others made to find faults in charts and objects. Each raises an error that says what is wrong."""
 
+import functools
+import json
 import tempfile
 from pathlib import Path
 
@@ -22,8 +24,14 @@ def kubernetes(rendered: Rendered, version: str) -> int:
     """Every object against Kubernetes' own schemas, unknown fields refused; returns how many."""
     checked = [each for found in rendered.objects for each in _known_to_kubernetes(found)]
     for each in checked:
-        kubernetes_validate.validate(each, version, strict=True)
+        _validate(json.dumps(each), version)
     return len(checked)
+
+
+@functools.cache
+def _validate(each: str, version: str) -> None:
+    """Many variants have the same Service: its schema is read from a file of a megabyte, every time."""
+    kubernetes_validate.validate(json.loads(each), version, strict=True)
 
 
 def _known_to_kubernetes(each: Object) -> list[Object]:
