@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.deploy.helm.chart import CHART, VARIANTS, Object, render, render_with, values_file
 
@@ -118,3 +119,15 @@ def test_image_of_its_own() -> None:
     server = render_with(f'image.digest="{digest}"', 'gateway.image={"repository":"edge"}').server
     assert server.container("core")["image"] == f"sluicegate@{digest}"
     assert server.container("gateway")["image"] == "edge:0.1.0"
+
+
+def test_adapter_offers_what_the_autoscaler_asks_for() -> None:
+    """The rules for prometheus-adapter in the documents make vLLM's names into those of the HorizontalPodAutoscaler."""
+    document = (CHART.parents[2] / "docs/kubernetes.md").read_text()
+    (block,) = [text for text in re.findall(r"```yaml\n(.*?)```", document, re.DOTALL) if "seriesQuery" in text]
+    offered = set()
+    for rule in yaml.safe_load(block)["rules"]["custom"]:
+        series = rule["seriesQuery"].partition("{")[0]
+        offered.add(re.sub(rule["name"]["matches"], rule["name"]["as"].replace("${1}", r"\1"), series))
+    (scaler,) = render("autoscaling").of_kind("HorizontalPodAutoscaler")
+    assert {metric["pods"]["metric"]["name"] for metric in scaler["spec"]["metrics"]} == offered
