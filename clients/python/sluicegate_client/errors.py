@@ -120,6 +120,9 @@ _OF_TLS = ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED", "Hostname Verifi
 _NO_CONNECTION = ("failed to connect to all addresses", "connections to all backends failing", "errors resolving")
 """How gRPC begins what it says of one server, of several, and of a name."""
 
+_CODES_OF_PROXIES = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+"""What a stream ends with that a proxy cut, since the server behind it died: Envoy's and HAProxy's."""
+
 
 class _Failure(Protocol):
     """What the errors of gRPC's sync and asyncio channels have in common."""
@@ -157,7 +160,13 @@ def _readable(failure: _Failure, address: str) -> SluicegateError:
 def _kind(code: grpc.StatusCode, grpc_message: str = "") -> type[SluicegateError]:
     if code is grpc.StatusCode.UNAVAILABLE and any(words in grpc_message for words in _OF_TLS):
         return TlsError
+    if _is_cut(code, grpc_message):
+        return UnavailableError
     return _ERRORS.get(code, SluicegateError)
+
+
+def _is_cut(code: grpc.StatusCode, grpc_message: str) -> bool:
+    return code in _CODES_OF_PROXIES and grpc_message.startswith("Stream removed")
 
 
 def _with_details(
@@ -182,7 +191,7 @@ def _with_details(
 
 def _message(failure: _Failure, address: str, from_server: bool) -> str:
     code, message = failure.code(), failure.details() or failure.code().name
-    if code is grpc.StatusCode.UNAVAILABLE and not from_server:
+    if (code is grpc.StatusCode.UNAVAILABLE or _is_cut(code, message)) and not from_server:
         if message.startswith(_NO_CONNECTION):
             return f"no connection to {address}: {_cause_of(message)}"
         return f"the connection to {address} broke: {message}"

@@ -24,6 +24,8 @@ class Seen:
     longest_pause_s: float = 0.0
     """Between two deltas of a stream."""
     longest_ttft_s: float = 0.0
+    flows: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a stream is under way."""
 
     def __str__(self) -> str:
         return (
@@ -41,12 +43,14 @@ class Load:
     num_workers: int = 8
     num_tokens: int = 50
     prompt: str = "hi"
+    resumes: bool = False
+    """Streams go on at another server."""
 
 
 async def _stream(client: AsyncClient, load: Load, seen: Seen) -> None:
     start = last = time.monotonic()
     num_tokens = 0
-    stream = client.stream(load.prompt, max_tokens=load.num_tokens, ignore_eos=True)
+    stream = client.stream(load.prompt, max_tokens=load.num_tokens, ignore_eos=True, resume=load.resumes)
     try:
         async for delta in stream:
             now = time.monotonic()
@@ -54,6 +58,7 @@ async def _stream(client: AsyncClient, load: Load, seen: Seen) -> None:
                 seen.longest_ttft_s = max(seen.longest_ttft_s, now - start)
             else:
                 seen.longest_pause_s = max(seen.longest_pause_s, now - last)
+                seen.flows.set()
             num_tokens, last = num_tokens + len(delta.token_ids), now
     except SluicegateError as error:
         seen.failures.append(f"{BEGUN if stream.started else 'not begun'}: {_shown(error)}")
