@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve chat model models test interop image container-test lint format proto lock chart bench web clean
+.PHONY: help demo serve chat model models test interop image container-test lint format breaking contract proto lock chart bench web clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,11 +49,18 @@ lint: .venv/.dev ## style, types, import arrows, the proto
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code
+	@$(MAKE) --no-print-directory breaking
 
 format: .venv/.dev ## put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	cd proto && ../$(BIN)/buf format --write
+
+breaking: .venv/.dev ## whether the proto still serves the clients of the last release
+	PATH="$(CURDIR)/$(BIN):$$PATH" proto/breaking.sh
+
+contract: .venv/.dev ## with a release: keep its proto, for where git does not know its tag
+	cd proto && ../$(BIN)/buf build --path sluicegate --exclude-source-info --output released.binpb
 
 proto: .venv/.dev ## write the Python stubs anew, and the reference of the API
 	PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate.sh
