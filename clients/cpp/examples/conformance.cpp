@@ -95,7 +95,7 @@ void Retry(Client& client) {
   CallOptions options;
   options.timeout = 120s;
   options.max_attempts = 1000;
-  options.on_retry = [&refusals](const Error&) { ++refusals; };
+  options.on_wait = [&refusals](const Error&, std::chrono::milliseconds) { ++refusals; };
   const auto response = client.Generate(France(), options);
   if (refusals == 0) throw std::runtime_error("the call was not refused");
   std::cout << "retry: \"" << response.outputs(0).text() << "\" after a refusal" << std::endl;

@@ -1,8 +1,20 @@
 #include "attempts.h"
 
-namespace sluicegate {
+#include <random>
 
-Attempts::Attempts(const CallOptions& options) : left_(options.max_attempts), on_retry_(options.on_retry) {
+namespace sluicegate {
+namespace {
+
+// Those that were refused together should not come back together.
+std::chrono::milliseconds ALittleLonger(std::chrono::milliseconds wait) {
+  thread_local std::mt19937 random{std::random_device{}()};
+  const double factor = std::uniform_real_distribution<>(1.0, 1.1)(random);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(wait * factor);
+}
+
+}  // namespace
+
+Attempts::Attempts(const CallOptions& options) : left_(options.max_attempts), on_wait_(options.on_wait) {
   if (options.timeout) deadline_ = Clock::now() + *options.timeout;
 }
 
@@ -11,11 +23,11 @@ void Attempts::SetDeadline(grpc::ClientContext* context) const {
 }
 
 std::optional<std::chrono::milliseconds> Attempts::WaitAfter(const Error& error) {
-  const auto wait = error.retry_after();
-  if (--left_ <= 0 || !wait) return std::nullopt;
+  if (--left_ <= 0 || !error.retry_after()) return std::nullopt;
+  const auto wait = ALittleLonger(*error.retry_after());
   // The server's own word on what is wrong says more than the deadline that would pass during the wait.
-  if (deadline_ && Clock::now() + *wait >= *deadline_) return std::nullopt;
-  if (on_retry_) on_retry_(error);
+  if (deadline_ && Clock::now() + wait >= *deadline_) return std::nullopt;
+  if (on_wait_) on_wait_(error, wait);
   return wait;
 }
 

@@ -25,7 +25,7 @@ class Attempts {
   using Clock = std::chrono::system_clock;
   std::optional<Clock::time_point> deadline_;
   int left_;
-  std::function<void(const Error&)> on_retry_;
+  std::function<void(const Error&, std::chrono::milliseconds)> on_wait_;
 };
 
 }  // namespace sluicegate

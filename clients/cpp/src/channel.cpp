@@ -4,12 +4,15 @@
 #include <grpcpp/security/credentials.h>
 
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <stdexcept>
 
 namespace sluicegate {
 namespace {
+
+// Which servers are ready, the channel learns from a Watch of each one's health.
+const char kRoundRobin[] =
+    R"({"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "readiness"}})";
 
 std::string Contents(const std::string& path) {
   if (path.empty()) return "";
@@ -41,12 +44,19 @@ grpc::ChannelArguments DefaultArguments() {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt("grpc.http2.ping_timeout_ms", 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A server that is started again is found soon: gRPC alone would come to try every two minutes.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5'000);
   return arguments;
 }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ConnectOptions& options) {
   auto arguments = options.arguments;
-  if (options.round_robin) arguments.SetLoadBalancingPolicyName("round_robin");
+  if (options.round_robin) {
+    arguments.SetServiceConfigJSON(kRoundRobin);
+    // Replicas that come with new addresses, where all that were known have left: gRPC's own is 30 s.
+    arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1'000);
+  }
   return grpc::CreateCustomChannel(address, Credentials(options.tls), arguments);
 }
 

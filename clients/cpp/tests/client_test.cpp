@@ -1,5 +1,6 @@
 // Errors, retries and cancelling, against a server in this process that answers as each test says.
 
+#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -53,9 +54,11 @@ class FakeServer : public InferenceService::Service {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
+    SetReady(true);
   }
   ~FakeServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
+  void SetReady(bool ready) { server_->GetHealthCheckService()->SetServingStatus("readiness", ready); }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   Client Connect(const std::string& api_key = "") const { return Client(sluicegate::Connect(address()), api_key); }
 
@@ -138,13 +141,13 @@ void ErrorsWithoutDetails() {
   EXPECT(server.calls == 1);
 }
 
-// A refused call is made again until it is answered, and on_retry sees each refusal.
+// A refused call is made again until it is answered, and on_wait sees each refusal.
 void RefusedCallsAreRetried() {
   FakeServer server;
   server.refusals = 2;
   auto options = Attempts(3, 60s);
   int seen = 0;
-  options.on_retry = [&seen](const Error& error) { seen += error.reason() == "QUEUE_FULL"; };
+  options.on_wait = [&seen](const Error& error, auto wait) { seen += error.reason() == "QUEUE_FULL" && wait >= 1ms; };
   EXPECT(server.Connect().Generate({}, options).outputs(0).text() == "Paris");
   EXPECT(seen == 2 && server.calls == 3);
 }
@@ -188,7 +191,7 @@ void CancelEndsTheWait() {
   server.status = Refusal(grpc::UNAVAILABLE, 3600s);
   auto options = Attempts(5);
   sluicegate::Stream* waiting = nullptr;
-  options.on_retry = [&waiting](const Error&) { waiting->Cancel(); };
+  options.on_wait = [&waiting](const Error&, auto) { waiting->Cancel(); };
   auto stream = server.Connect().GenerateStream({}, options);
   waiting = &stream;
   GenerateStreamResponse event;
@@ -214,18 +217,23 @@ void TheKeyIsSent() {
   EXPECT(server.authorization == "Bearer sesame");
 }
 
-// With round_robin, calls go to all servers of an address.
+// With round_robin, calls go to all servers of an address that are ready, and to no other.
 void CallsGoRound() {
   FakeServer one, other;
+  other.SetReady(false);
   sluicegate::ConnectOptions options;
   options.round_robin = true;
   Client client(sluicegate::Connect("ipv4:" + one.address() + "," + other.address(), options));
-  while (one.calls == 0 || other.calls == 0) client.Generate({});
+  for (int i = 0; i < 10; ++i) client.Generate({});
+  EXPECT(one.calls == 10 && other.calls == 0);
+  other.SetReady(true);
+  while (other.calls == 0) client.Generate({});
 }
 
 }  // namespace
 
 int main() {
+  grpc::EnableDefaultHealthCheckService(true);
   for (const auto test : {ErrorsHaveDetails, ErrorsWithoutDetails, RefusedCallsAreRetried, AttemptsAreBounded,
                           RetriesKeepTheDeadline, RefusedStreamsAreRetried, BegunStreamsAreNotRetried,
                           CancelEndsTheWait, DroppingCancels, TheKeyIsSent, CallsGoRound}) {

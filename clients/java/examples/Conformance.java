@@ -101,7 +101,7 @@ public final class Conformance {
   private void retry() {
     var refusals = new AtomicInteger();
     var options = CallOptions.DEFAULT.withTimeout(Duration.ofSeconds(120)).withMaxAttempts(1000)
-        .withOnRetry(refusal -> refusals.incrementAndGet());
+        .withOnWait((refusal, wait) -> refusals.incrementAndGet());
     var response = client.generate(FRANCE, options);
     if (refusals.get() == 0) {
       throw new IllegalStateException("the call was not refused");

@@ -58,7 +58,7 @@ class Conformance
 
   def again
     refusals = 0
-    response = @client.generate(france, timeout: 120, max_attempts: 1000, on_retry: ->(_refusal) { refusals += 1 })
+    response = @client.generate(france, timeout: 120, max_attempts: 1000, on_wait: ->(*) { refusals += 1 })
     raise 'the call was not refused' if refusals.zero?
 
     puts "retry: \"#{response.outputs.first.text}\" after a refusal"

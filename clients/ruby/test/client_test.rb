@@ -44,11 +44,11 @@ class ClientTest < Minitest::Test
     assert_equal ['', [], nil], [error.reason, error.violations, error.retry_after]
   end
 
-  # A refused call is made again until it is answered, and on_retry sees each refusal.
+  # A refused call is made again until it is answered, and on_wait sees each refusal.
   def test_refused_calls_are_retried
     @server.refusals = 2
     seen = []
-    response = @client.generate(REQUEST, timeout: 60, max_attempts: 3, on_retry: ->(e) { seen << e.reason })
+    response = @client.generate(REQUEST, timeout: 60, max_attempts: 3, on_wait: ->(e, _) { seen << e.reason })
     assert_equal 'Paris', response.outputs.first.text
     assert_equal %w[QUEUE_FULL QUEUE_FULL], seen
   end
@@ -88,7 +88,7 @@ class ClientTest < Minitest::Test
   def test_cancel_ends_the_wait
     refuse(100, Codes::UNAVAILABLE, 3600)
     stream = nil
-    stream = @client.generate_stream(REQUEST, max_attempts: 5, on_retry: ->(_refusal) { stream.cancel })
+    stream = @client.generate_stream(REQUEST, max_attempts: 5, on_wait: ->(*) { stream.cancel })
     assert_nil stream.read
     assert_equal :CANCELLED, stream.code
   end

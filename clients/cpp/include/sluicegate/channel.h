@@ -21,7 +21,7 @@ grpc::ChannelArguments DefaultArguments();
 
 struct ConnectOptions {
   std::optional<Tls> tls;    // none: plaintext
-  bool round_robin = false;  // call all servers that a dns:/// address names in turn, instead of the first
+  bool round_robin = false;  // call all servers in turn that a dns:/// address names and that are ready
   grpc::ChannelArguments arguments = DefaultArguments();
 };
 

@@ -6,19 +6,22 @@ module Sluicegate
     # The time of the deadline, one for all attempts; nil: none.
     attr_reader :deadline
 
-    def initialize(timeout:, max_attempts:, on_retry:)
+    def initialize(timeout:, max_attempts:, on_wait:)
       @deadline = timeout && (Time.now + timeout)
       @left = max_attempts
-      @on_retry = on_retry
+      @on_wait = on_wait
     end
 
     # How many seconds to wait before the next attempt; nil: +error+ stands.
     def wait_after(error)
       @left -= 1
-      wait = error.retry_after
-      return unless wait && @left.positive? && in_time?(wait)
+      return unless error.retry_after && @left.positive?
 
-      @on_retry&.call(error)
+      # Those that were refused together should not come back together.
+      wait = error.retry_after * rand(1.0..1.1)
+      return unless in_time?(wait)
+
+      @on_wait&.call(error, wait)
       wait
     end
 

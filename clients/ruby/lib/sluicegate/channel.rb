@@ -12,12 +12,23 @@ module Sluicegate
       'grpc.keepalive_time_ms' => 20_000,
       'grpc.keepalive_timeout_ms' => 10_000,
       'grpc.http2.ping_timeout_ms' => 10_000,
-      'grpc.http2.max_pings_without_data' => 0
+      'grpc.http2.max_pings_without_data' => 0,
+      # A server that is started again is found soon: gRPC alone would come to try every two minutes.
+      'grpc.initial_reconnect_backoff_ms' => 200,
+      'grpc.max_reconnect_backoff_ms' => 5_000
+    }.freeze
+
+    ROUND_ROBIN = {
+      # Which servers are ready, the channel learns from a Watch of each one's health.
+      'grpc.service_config' => '{"loadBalancingConfig": [{"round_robin": {}}],' \
+                               ' "healthCheckConfig": {"serviceName": "readiness"}}',
+      # Replicas that come with new addresses, where all that were known have left: gRPC's own is 30 s.
+      'grpc.dns_min_time_between_resolutions_ms' => 1_000
     }.freeze
 
     # +given+ wins over the defaults.
     def self.open(address, credentials, round_robin:, given:)
-      arguments = ARGUMENTS.merge(round_robin ? { 'grpc.lb_policy_name' => 'round_robin' } : {}, given)
+      arguments = ARGUMENTS.merge(round_robin ? ROUND_ROBIN : {}, given)
       GRPC::ClientStub.setup_channel(nil, address, credentials || :this_channel_is_insecure, arguments)
     end
   end

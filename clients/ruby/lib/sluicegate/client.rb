@@ -5,12 +5,13 @@ module Sluicegate
   #
   # Calls take and return the messages of Sluicegate::V1, and raise the subclasses of Error. Their options:
   # +timeout+, the seconds for the call with all its attempts (nil: no deadline); +max_attempts+: a call is made again
-  # only when the server said when (Error#retry_after), only before the first message of its answer, and only while
-  # attempts and time are left; +on_retry+, called with the refusal before each wait, for a log.
+  # only when the server asks for it, after the time it asks for (Error#retry_after), only before the first message of
+  # its answer, and only while attempts and time are left; +on_wait+, called before each wait with the refusal and the
+  # seconds, for a log.
   class Client
     # +address+ is HOST:PORT, dns:///HOST:PORT or unix:/path. +credentials+: those of Sluicegate.tls_credentials, nil:
     # plaintext. +api_key+: of a server that asks for one; send it over TLS only, it goes as it is. +round_robin+: call
-    # all servers that a dns:/// address names in turn, instead of the first. +channel_args+ are gRPC's.
+    # all servers in turn that a dns:/// address names and that are ready. +channel_args+ are gRPC's.
     def initialize(address, credentials: nil, api_key: nil, round_robin: false, channel_args: {})
       @metadata = api_key ? { 'authorization' => "Bearer #{api_key}" } : {}
       @channel = Channel.open(address, credentials, round_robin: round_robin, given: channel_args)
@@ -50,8 +51,8 @@ module Sluicegate
 
     private
 
-    def attempts(timeout: nil, max_attempts: 1, on_retry: nil)
-      Attempts.new(timeout: timeout, max_attempts: max_attempts, on_retry: on_retry)
+    def attempts(timeout: nil, max_attempts: 1, on_wait: nil)
+      Attempts.new(timeout: timeout, max_attempts: max_attempts, on_wait: on_wait)
     end
 
     def call(method, request, **options)

@@ -10,6 +10,8 @@ import io.grpc.stub.MetadataUtils;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import sluicegate.v1.InferenceServiceGrpc;
 
@@ -17,6 +19,11 @@ import sluicegate.v1.InferenceServiceGrpc;
 public final class ClientBuilder {
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+
+  /** Which servers are ready, the channel learns from a Watch of each one's health, where grpc-services is there. */
+  private static final Map<String, ?> ROUND_ROBIN = Map.of(
+      "loadBalancingConfig", List.of(Map.of("round_robin", Map.of())),
+      "healthCheckConfig", Map.of("serviceName", "readiness"));
 
   private final String address;
   private final Metadata metadata = new Metadata();
@@ -49,7 +56,7 @@ public final class ClientBuilder {
     return this;
   }
 
-  /** Calls all servers that a {@code dns:///} address names in turn, instead of the first. */
+  /** Calls all servers in turn that a {@code dns:///} address names and that are ready. */
   public ClientBuilder roundRobin() {
     roundRobin = true;
     return this;
@@ -66,7 +73,7 @@ public final class ClientBuilder {
         .keepAliveTime(20, TimeUnit.SECONDS)
         .keepAliveTimeout(10, TimeUnit.SECONDS);
     if (roundRobin) {
-      channel.defaultLoadBalancingPolicy("round_robin");
+      channel.defaultServiceConfig(ROUND_ROBIN);
     }
     var managed = channel.intercept(MetadataUtils.newAttachHeadersInterceptor(metadata)).build();
     return new SluicegateClient(managed, InferenceServiceGrpc.newBlockingStub(managed));

@@ -61,12 +61,13 @@ public final class ClientTest {
     assertEquals(1, server.calls.get());
   }
 
-  /** A refused call is made again until it is answered, and onRetry sees each refusal. */
+  /** A refused call is made again until it is answered, and onWait sees each refusal. */
   @Test
   public void refusedCallsAreRetried() {
     server.refusals = 2;
     var seen = new ArrayList<String>();
-    var options = attempts(3).withTimeout(Duration.ofMinutes(1)).withOnRetry(refusal -> seen.add(refusal.reason()));
+    var options = attempts(3).withTimeout(Duration.ofMinutes(1))
+        .withOnWait((refusal, wait) -> seen.add(refusal.reason()));
     assertEquals("Paris", client.generate(REQUEST, options).getOutputs(0).getText());
     assertEquals(List.of("QUEUE_FULL", "QUEUE_FULL"), seen);
   }
@@ -119,7 +120,8 @@ public final class ClientTest {
     server.refusals = 100;
     server.refusal = FakeServer.refusal(Status.Code.UNAVAILABLE, ONE_HOUR_MILLIS);
     var waiting = new AtomicReference<GenerateStream>();
-    try (var stream = client.generateStream(REQUEST, attempts(5).withOnRetry(refusal -> waiting.get().cancel()))) {
+    var options = attempts(5).withOnWait((refusal, wait) -> waiting.get().cancel());
+    try (var stream = client.generateStream(REQUEST, options)) {
       waiting.set(stream);
       assertFalse(stream.hasNext());
       assertEquals(Status.Code.CANCELLED, stream.code());
