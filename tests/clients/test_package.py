@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import sluicegate_client
+from tests.clients.fake_server import FakeServer
 
 ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "clients" / "python" / "README.md"
 
 
 def _project(path: str) -> dict[str, Any]:
@@ -24,6 +27,20 @@ def test_the_client_alone_needs_what_the_whole_needs() -> None:
     client, whole = _project("clients/python/pyproject.toml"), _project("pyproject.toml")
     assert client["version"] == whole["version"]
     assert set(client["dependencies"]) < set(whole["dependencies"])
+
+
+def test_the_readme_runs(server: FakeServer) -> None:
+    """Its program, as it stands there: with an answer, and with a server that is too busy."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    program = program.replace("127.0.0.1:50051", server.address)
+    assert _output(program) == "Hello "
+    assert _output(program.replace('"Hello"', '"overload"').replace("timeout=60", "timeout=1")) == (
+        "QUEUE_FULL, to be tried in 1.5 s\n"
+    )
+
+
+def _output(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
 
 
 def test_a_program_with_types(tmp_path: Path) -> None:

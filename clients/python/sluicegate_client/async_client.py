@@ -118,7 +118,12 @@ class AsyncClient:
     async def generate(
         self, prompt: str | None = None, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
-        """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended."""
+        """Continues ``prompt`` (or ``token_ids``, or ``chat``) and returns when every sequence has ended.
+
+        Raises TypeError and ValueError for options that cannot be sent, InvalidRequestError for those that the server
+        refuses, NotFoundError for a model or adapter that it does not have, OverloadedError and UnavailableError when
+        ``retry`` is used up, and DeadlineExceededError.
+        """
         request = generate_request(prompt, options)
         return Generation.from_proto(await self._answer(self._stub.Generate, request, timeout))
 
