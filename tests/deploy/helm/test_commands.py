@@ -91,24 +91,28 @@ def _read_core(words: list[str]) -> None:
 
 
 @each_variant
-def test_leader_and_worker_of_vllm_are_told_the_same(variant: str) -> None:
-    """All but their rank."""
+def test_leader_and_worker_are_told_the_same(variant: str) -> None:
+    """All but their rank, and where the leader's core finds its gateway."""
     rendered = render(variant)
-    workers = [each for pod in rendered.pods() for each in pod.containers if each["command"] != ["sluicegate"]]
-    for worker in workers:
-        words = rendered.server.container("serve")["args"]
-        leader = words[words.index("--") + 1 :]
-        own = worker["args"][worker["args"].index("--headless") + 1 :]
-        assert [word for word in own if word not in leader] == ["--node-rank=$(LWS_WORKER_INDEX)"]
-        assert [word for word in leader if word not in own] == ["--node-rank=0"]
+    for worker in (each for pod in rendered.pods() for each in pod.containers if each["name"] == "worker"):
+        core = rendered.server.container("core")
+        assert worker["command"] == core["command"]
+        assert worker["image"] == core["image"]
+        only_core = [word for word in core["args"] if word not in worker["args"]]
+        only_worker = [word for word in worker["args"] if word not in core["args"]]
+        if core["command"] == ["sluicegate"]:
+            assert only_worker == ["--headless"]
+        else:
+            assert only_worker == ["--node-rank=$(LWS_WORKER_INDEX)"]
+            assert only_core[-1] == "--node-rank=0"
 
 
 def test_ranks_of_torch_are_told_the_same() -> None:
     """The number of processes and where they meet; who is which says the LeaderWorkerSet."""
-    rendered = render_with("multiNode.enabled=true", "multiNode.tensorParallelSize=4", "multiNode.masterPort=29600")
+    rendered = render_with("multiNode.enabled=true", "engine.tensorParallelSize=4", "multiNode.masterPort=29600")
     for pod in rendered.pods():
         for each in pod.containers:
-            if each["name"] in ("serve", "worker"):
+            if each["name"] in ("core", "worker"):
                 assert {"--tensor-parallel-size=4", "--master-port=29600"} <= {*each["args"]}
                 assert not [word for word in each["args"] if word.startswith(("--nnodes", "--node-rank"))]
 
@@ -176,5 +180,19 @@ def test_extra_arguments_come_last_and_before_vllms() -> None:
     """So that they count; what follows -- is vLLM's."""
     rendered = render_with('mode="single"', 'serve.extraArgs=["--log-level=error"]')
     assert _server(rendered, "serve")["args"][-1] == "--log-level=error"
-    words = _server(render("lws-vllm"), "serve")["args"]
-    assert words[-1] == "--gpu-memory-utilization=0.92"
+    words = render_with(
+        'engine={"type":"vllm","vllm":{"extraArgs":["--enforce-eager"]}}',
+        'model={"source":"pvc","pvc":{"claimName":"models"}}',
+        'mode="single"',
+        'serve.extraArgs=["--max-logprobs=5"]',
+    ).server.container("serve")["args"]
+    assert words.index("--max-logprobs=5") == words.index("--") - 1
+    assert words[-1] == "--enforce-eager"
+
+
+def test_gateway_meets_vllms_core_at_the_loopback() -> None:
+    """It listens where the core of the same pod dials, over tcp as vLLM does."""
+    server = render("lws-vllm").server
+    assert "--handshake-address=tcp://127.0.0.1:29550" in server.container("gateway")["args"]
+    dial = {"--data-parallel-address=127.0.0.1", "--data-parallel-rpc-port=29550"}
+    assert dial <= {*server.container("core")["args"]}

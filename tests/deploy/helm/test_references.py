@@ -113,6 +113,13 @@ def test_version_of_the_image() -> None:
     assert render("split").server.container("core")["image"] == f"sluicegate:{version[1]}"
 
 
+def test_images_without_an_engine_pull_and_call() -> None:
+    """In split mode the init container and the pod of `helm test` run from the gateway's image."""
+    rendered = render_with('gateway.image={"repository":"edge"}', 'model={"source":"pull","name":"gemma3-270m"}')
+    test = next(pod for pod in rendered.pods() if pod.labels["app.kubernetes.io/component"] == "test")
+    assert {each["image"] for each in [*test.containers, rendered.server.container("pull")]} == {"edge:0.1.0"}
+
+
 def test_image_of_its_own() -> None:
     """A container's own repository does not get the digest of the other image."""
     digest = "sha256:" + "a" * 64

@@ -90,7 +90,7 @@ def test_scaling_targets_are_there(variant: str) -> None:
 
 def test_scaling_of_groups() -> None:
     """With several hosts to a model it is groups that are scaled."""
-    rendered = render_with("multiNode.enabled=true", "autoscaling.enabled=true")
+    rendered = render_with('multiNode={"enabled":true,"size":1}', "autoscaling.enabled=true")
     (scaler,) = rendered.of_kind("HorizontalPodAutoscaler")
     assert scaler["spec"]["scaleTargetRef"]["kind"] == "LeaderWorkerSet"
     assert rendered.has("LeaderWorkerSet", scaler["spec"]["scaleTargetRef"]["name"])
@@ -158,7 +158,8 @@ def test_policies_name_ports_of_the_pods(variant: str) -> None:
 
 def test_ranks_of_a_group_reach_each_other() -> None:
     """At any port, both ways, though nothing else comes or goes."""
-    rendered = render_with("multiNode.enabled=true", "networkPolicy.enabled=true", "networkPolicy.egress.restrict=true")
+    policy = 'networkPolicy={"enabled":true,"egress":{"restrict":true}}'
+    rendered = render_with("multiNode.enabled=true", "engine.tensorParallelSize=2", policy)
     (policy,) = rendered.of_kind("NetworkPolicy")
     for direction, side in (("ingress", "from"), ("egress", "to")):
         (rule,) = [each for each in policy["spec"][direction] if "ports" not in each]

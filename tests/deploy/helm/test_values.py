@@ -15,6 +15,9 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
+_PVC = ('model={"source":"pvc","pvc":{"claimName":"models"}}',)
+
+
 def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
     return SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
@@ -79,9 +82,12 @@ def test_schema_takes_no_other_names() -> None:
             ("autoscaling.enabled=true", "autoscaling.minReplicas=9"),
             "autoscaling.minReplicas is 9, more than maxReplicas, 4",
         ),
-        (("multiNode.enabled=true", "multiNode.size=3"), "multiNode: 2 processes do not part among size 3 pods"),
-        (("multiNode.enabled=true", "multiNode.pipelineParallelSize=2"), "but multiNode.engine torch has none"),
-        (("multiNode.enabled=true", 'multiNode.engine="vllm"'), "needs a model that vLLM can load"),
+        (("multiNode.enabled=true",), "1 processes do not part among multiNode.size 2 pods"),
+        (("gpu.enabled=true", "engine.tensorParallelSize=4"), "gpu.count is 1, but each pod has 4 processes"),
+        (("engine.pipelineParallelSize=2",), "engine.pipelineParallelSize is 2, but engine.type torch has none"),
+        (('engine.type="vllm"', 'mode="single"'), "engine.type vllm needs a model that vLLM can load"),
+        (('engine.type="vllm"', *_PVC), "its core does not dial a gateway that starts again. Set mode to single"),
+        (('config={"data-parallel-size":2}',), "in split mode a pod has one core; mode single starts several"),
         (
             (
                 "inferencePool.enabled=true",

@@ -44,9 +44,14 @@
 {{ include "sluicegate.commonArgs" . }}
 {{- end -}}
 
-{{/* Where gateway and core of a pod meet. The gateway's own sockets lie in the same folder, since it is its TMPDIR. */}}
+{{/* Where gateway and core of a pod meet. The gateway's own sockets lie in the same folder, since it is its TMPDIR. vLLM's
+core dials tcp, and is answered there. */}}
 {{- define "sluicegate.handshakeArg" -}}
+{{- if eq .Values.engine.type "vllm" -}}
+- --handshake-address=tcp://127.0.0.1:{{ .Values.engine.vllm.handshakePort }}
+{{- else -}}
 - --handshake-address=ipc:///run/sluicegate/handshake
+{{- end -}}
 {{- end -}}
 
 {{/* Of our own core, wherever it runs. */}}
@@ -54,8 +59,19 @@
 {{- with .Values.model.kvCacheMemory }}
 - --kv-cache-memory={{ . }}
 {{- end }}
+{{ include "sluicegate.rankArgs" . }}
+{{- end -}}
+
+{{/* Of all its ranks. Which rank is which pod's says the LeaderWorkerSet. */}}
+{{- define "sluicegate.rankArgs" -}}
 {{- if .Values.gpu.enabled }}
 - --device=cuda
+{{- end }}
+{{- if gt (int .Values.engine.tensorParallelSize) 1 }}
+- --tensor-parallel-size={{ int .Values.engine.tensorParallelSize }}
+{{- end }}
+{{- if .Values.multiNode.enabled }}
+- --master-port={{ int .Values.multiNode.masterPort }}
 {{- end }}
 {{- end -}}
 
@@ -64,8 +80,10 @@
 - --shutdown-timeout={{ add .Values.shutdown.drainSeconds 10 }}
 {{- end -}}
 
-{{/* Whoever starts again dials again: a core that stays has its model loaded. */}}
+{{/* Our own dials again when its gateway starts again: it has the model loaded. */}}
 {{- define "sluicegate.coreArgs" -}}
+{{- if eq .Values.engine.type "torch" -}}
+- core
 {{- with include "sluicegate.model" . }}
 - {{ . }}
 {{- end }}
@@ -74,67 +92,72 @@
 {{ include "sluicegate.coreShutdownArg" . }}
 {{- include "sluicegate.engineArgs" . }}
 {{ include "sluicegate.commonArgs" . }}
-{{- end -}}
-
-{{/* (root, extra arguments). vLLM's options come after --, and so last. */}}
-{{- define "sluicegate.serveArgs" -}}
-{{- $root := index . 0 -}}
-{{- $multiNode := $root.Values.multiNode -}}
-{{- include "sluicegate.gatewayArgs" $root }}
-{{- if not $multiNode.enabled }}
-{{- include "sluicegate.engineArgs" $root }}
-{{- else if eq $multiNode.engine "torch" }}
-{{- include "sluicegate.engineArgs" $root }}
-- --tensor-parallel-size={{ int $multiNode.tensorParallelSize }}
-- --master-port={{ int $multiNode.masterPort }}
-{{- else }}
-- --engine=vllm
-- --engine-python={{ $multiNode.vllm.python }}
-{{- end }}
-{{- with index . 1 }}
-{{ toYaml . }}
-{{- end }}
-{{- if and $multiNode.enabled (eq $multiNode.engine "vllm") }}
-- --
-{{ include "sluicegate.vllmArgs" (list $root 0) }}
-{{- end }}
-{{- end -}}
-
-{{/* (root, node rank) */}}
-{{- define "sluicegate.vllmArgs" -}}
-{{- $multiNode := (index . 0).Values.multiNode -}}
-- --tensor-parallel-size={{ int $multiNode.tensorParallelSize }}
-- --pipeline-parallel-size={{ int $multiNode.pipelineParallelSize }}
-- --nnodes={{ int $multiNode.size }}
-- --node-rank={{ index . 1 }}
-- --master-addr=$(LWS_LEADER_ADDRESS)
-- --master-port={{ int $multiNode.masterPort }}
-{{- with $multiNode.vllm.extraArgs }}
-{{ toYaml . }}
+{{- else -}}
+{{ include "sluicegate.vllmCommand" . }}
+- --data-parallel-address=127.0.0.1
+- --data-parallel-rpc-port={{ int .Values.engine.vllm.handshakePort }}
+{{ include "sluicegate.coreShutdownArg" . }}
+{{ include "sluicegate.vllmArgs" (list . 0) }}
 {{- end }}
 {{- end -}}
 
 {{/* A rank that another host's core leads. */}}
 {{- define "sluicegate.workerArgs" -}}
-{{- if eq .Values.multiNode.engine "torch" -}}
+{{- if eq .Values.engine.type "torch" -}}
 - core
 {{- with include "sluicegate.model" . }}
 - {{ . }}
 {{- end }}
 - --headless
-- --tensor-parallel-size={{ int .Values.multiNode.tensorParallelSize }}
-- --master-port={{ int .Values.multiNode.masterPort }}
 {{ include "sluicegate.coreShutdownArg" . }}
-{{- if .Values.gpu.enabled }}
-- --device=cuda
-{{- end }}
+{{- include "sluicegate.rankArgs" . }}
 {{ include "sluicegate.commonArgs" . }}
 {{- else -}}
+{{ include "sluicegate.vllmCommand" . }}
+{{ include "sluicegate.vllmArgs" (list . "$(LWS_WORKER_INDEX)") }}
+{{- end }}
+{{- end -}}
+
+{{/* (root, extra arguments). vLLM's options come after --, and so last. */}}
+{{- define "sluicegate.serveArgs" -}}
+{{- $root := index . 0 -}}
+- serve
+{{ include "sluicegate.gatewayArgs" $root }}
+{{- if eq $root.Values.engine.type "torch" }}
+{{- include "sluicegate.engineArgs" $root }}
+{{- else }}
+- --engine=vllm
+- --engine-python={{ $root.Values.engine.vllm.python }}
+{{- end }}
+{{- with index . 1 }}
+{{ toYaml . }}
+{{- end }}
+{{- if eq $root.Values.engine.type "vllm" }}
+- --
+{{ include "sluicegate.vllmArgs" (list $root 0) }}
+{{- end }}
+{{- end -}}
+
+{{- define "sluicegate.vllmCommand" -}}
 - -m
 - vllm.entrypoints.cli.main
 - serve
 - {{ include "sluicegate.model" . }}
 - --headless
-{{ include "sluicegate.vllmArgs" (list . "$(LWS_WORKER_INDEX)") }}
+{{- end -}}
+
+{{/* (root, node rank) */}}
+{{- define "sluicegate.vllmArgs" -}}
+{{- $values := (index . 0).Values -}}
+- --tensor-parallel-size={{ int $values.engine.tensorParallelSize }}
+- --pipeline-parallel-size={{ int $values.engine.pipelineParallelSize }}
+{{- if $values.multiNode.enabled }}
+- --nnodes={{ int $values.multiNode.size }}
+- --node-rank={{ index . 1 }}
+- --master-addr=$(LWS_LEADER_ADDRESS)
+- --master-port={{ int $values.multiNode.masterPort }}
+{{- end }}
+{{- with $values.engine.vllm.extraArgs }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -56,7 +56,7 @@
 {{- define "sluicegate.modelPull" -}}
 {{- if eq .Values.model.source "pull" }}
 - name: pull
-  image: {{ include "sluicegate.image" (list . dict) }}
+  image: {{ include "sluicegate.clientImage" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [sluicegate]
   args: [pull, {{ .Values.model.name | quote }}]

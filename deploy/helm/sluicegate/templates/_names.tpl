@@ -59,6 +59,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Of whoever pulls a model, or calls the server: the gateway's, which is the smaller one. */}}
+{{- define "sluicegate.clientImage" -}}
+{{- include "sluicegate.image" (list . (ternary .Values.gateway.image dict (eq .Values.mode "split"))) -}}
+{{- end -}}
+
 {{/* What a HorizontalPodAutoscaler or ScaledObject scales. */}}
 {{- define "sluicegate.scaleTarget" -}}
 {{- if .Values.multiNode.enabled -}}

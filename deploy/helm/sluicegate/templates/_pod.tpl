@@ -16,7 +16,7 @@ requests, so it is when its gateway takes none either; vLLM's workers, which kno
 {{- $shutdown := $root.Values.shutdown -}}
 {{- if has (index . 1) (list "gateway" "serve") -}}
 {{- $shutdown.preStopSeconds -}}
-{{- else if and (eq (index . 1) "worker") (eq $root.Values.multiNode.engine "vllm") -}}
+{{- else if and (eq (index . 1) "worker") (eq $root.Values.engine.type "vllm") -}}
 {{- add $shutdown.preStopSeconds $shutdown.lameDuckSeconds $shutdown.drainSeconds 10 -}}
 {{- else -}}
 {{- add $shutdown.preStopSeconds $shutdown.lameDuckSeconds 2 -}}
@@ -93,21 +93,21 @@ livenessProbe:
 {{- $own := index $root.Values $command -}}
 {{- $isGateway := has $command (list "gateway" "serve") -}}
 {{- $computes := ne $command "gateway" -}}
-{{- $isVllmWorker := and (eq $command "worker") (eq $root.Values.multiNode.engine "vllm") -}}
+{{- $isVllm := eq $root.Values.engine.type "vllm" -}}
+{{- $image := default dict $own.image -}}
+{{- if eq $command "worker" -}}{{- $image = default $root.Values.core.image $own.image -}}{{- end -}}
 name: {{ $command }}
-image: {{ include "sluicegate.image" (list $root (default dict $own.image)) }}
+image: {{ include "sluicegate.image" (list $root $image) }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-command: [{{ ternary $root.Values.multiNode.vllm.python "sluicegate" $isVllmWorker }}]
+command: [{{ ternary $root.Values.engine.vllm.python "sluicegate" (and $isVllm (not $isGateway)) }}]
 args:
   {{- if eq $command "gateway" }}
   - gateway
   {{- include "sluicegate.gatewayArgs" $root | nindent 2 }}
   {{- include "sluicegate.handshakeArg" $root | nindent 2 }}
   {{- else if eq $command "core" }}
-  - core
   {{- include "sluicegate.coreArgs" $root | nindent 2 }}
   {{- else if eq $command "serve" }}
-  - serve
   {{- include "sluicegate.serveArgs" (list $root $own.extraArgs) | nindent 2 }}
   {{- else }}
   {{- include "sluicegate.workerArgs" $root | nindent 2 }}
@@ -123,6 +123,10 @@ env:
   {{- end }}
   {{- if eq $command "gateway" }}
   - {name: TMPDIR, value: /run/sluicegate}
+  {{- end }}
+  {{- if and $isVllm $computes }}
+  {{- /* torch asks who it is, and a user that the cluster has assigned has no name. */}}
+  - {name: USER, value: sluicegate}
   {{- end }}
   {{- with $own.extraEnv }}
   {{- toYaml . | nindent 2 }}
@@ -173,7 +177,7 @@ volumeMounts:
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
 {{- $isServer := eq $component "server" -}}
-{{- $isSplit := and $isServer (eq $root.Values.mode "split") (not $root.Values.multiNode.enabled) -}}
+{{- $isSplit := and $isServer (eq $root.Values.mode "split") -}}
 metadata:
   labels:
     {{- include "sluicegate.labels" $root | nindent 4 }}
