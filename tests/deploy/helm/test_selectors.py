@@ -31,12 +31,14 @@ def selectors(rendered: Rendered) -> list[tuple[str, dict[str, Any]]]:
 
 @each_variant
 def test_selectors_choose_the_servers(variant: str) -> None:
-    """And of all the release's other pods only a policy chooses workers, nothing the pod of `helm test`."""
+    """Workers are chosen, too, by what protects and what shields; the pod of `helm test` by nothing."""
     rendered = render(variant)
     for kind, selector in selectors(rendered):
         chosen = {pod.labels["app.kubernetes.io/component"] for pod in rendered.pods() if matches(selector, pod.labels)}
         assert "server" in chosen, kind
-        assert chosen <= ({"server", "worker"} if kind == "NetworkPolicy" else {"server"}), kind
+        assert chosen <= ({"server", "worker"} if kind in ("NetworkPolicy", "PodDisruptionBudget") else {"server"}), (
+            kind
+        )
 
 
 @each_variant

@@ -35,6 +35,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: server
 {{- end -}}
 
+{{/* A label selector of the pods that serve, with the workers of a group: not that of `helm test`. */}}
+{{- define "sluicegate.ranksSelector" -}}
+matchLabels:
+  {{- include "sluicegate.releaseLabels" . | nindent 2 }}
+matchExpressions:
+  - {key: app.kubernetes.io/component, operator: In, values: [server, worker]}
+{{- end -}}
+
 {{/* Of every object, but for app.kubernetes.io/component. */}}
 {{- define "sluicegate.labels" -}}
 {{ include "sluicegate.releaseLabels" . }}
