@@ -14,7 +14,6 @@ from tests.deploy.helm.chart import (
     VARIANTS,
     Object,
     Rendered,
-    refusal,
     render,
     template,
     values_file,
@@ -120,8 +119,3 @@ def test_nothing_is_left_out() -> None:
         text = render(variant).text
         assert "<no value>" not in text
         assert ": null" not in text.replace('"null"', ""), variant
-
-
-def test_refusals_are_not_about_rendering() -> None:
-    """What is wrong with a value is said of the value."""
-    assert "'/mode': value must be one of 'split', 'single'" in refusal('mode="both"')

@@ -39,6 +39,19 @@ def test_schema_names_every_value() -> None:
     assert SCHEMA["properties"].keys() - VALUES.keys() == {"global"}
 
 
+def _unbounded(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    schema = _resolved(schema)
+    if not {"type", "enum", "oneOf"} & {*schema}:
+        yield path
+    for key, value in schema.get("properties", {}).items():
+        yield from _unbounded(value, f"{path}.{key}")
+
+
+def test_schema_says_what_every_value_is() -> None:
+    """A type, or the values that there are."""
+    assert [*_unbounded(SCHEMA)] == []
+
+
 def _open_objects(schema: dict[str, Any], path: str = "") -> Iterator[str]:
     schema = _resolved(schema)
     if "properties" in schema and schema.get("additionalProperties") is not False:
@@ -55,6 +68,7 @@ def test_schema_takes_no_other_names() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (('mode="both"',), "'/mode': value must be one of 'split', 'single'"),
         (("modes=1",), "additional properties 'modes' not allowed"),
         (('model.source="hub"',), "'/model/source': value must be one of 'embedded', 'pull', 'pvc', 'image'"),
         (('model.source="pvc"',), "'/model/pvc/claimName': minLength: got 0, want 1"),
