@@ -1,9 +1,10 @@
 # Three images: `gateway` (no torch), `core` (no gRPC), and the default with both. docs/container.md says how to use them.
 #
-#   python ─▶ compiler ─▶ wheel ──────────────────────────┐  the project, with its kernels
-#       └───▶ environment ─▶ gateway-packages ────────────┼─▶ gateway
-#       │          └───────▶ core-packages ───────────────┼─▶ core
-#       │                         └──────▶ all-packages ──┴─▶ (default)
+#   python ─▶ compiler ─▶ wheel ──────────▶ app ───────────┐  the project, with its kernels
+#       │         └─▶ environment ─▶ gateway-packages ─────┼─▶ gateway
+#       │                  └───────▶ core-packages ────────┼─▶ core
+#       │                                both: all-packages ┴─▶ (default)
+#       ├───▶ requirements, for all three of them
 #       └───▶ model: files of the embedded model, for all three
 #
 # What changes seldom comes first: a change of the project alone makes an image whose last layer alone is new.
@@ -33,35 +34,47 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     && python3 -m zipfile -l /wheel/*.whl > /tmp/wheel.txt \
     && { [ "$(uname -m)" != x86_64 ] || [ "$(grep -c 'core/native/_avx.*\.so' /tmp/wheel.txt)" = 2 ]; }
 
-FROM compiler AS environment
+FROM python AS requirements
 WORKDIR /build
+COPY pyproject.toml constraints.txt deploy/image/requirements.py ./
+# A pip requirement, such as torch==2.13.0; empty: the version that is pinned.
+ARG TORCH=
+RUN mkdir /requirements && python3 requirements.py /requirements "$TORCH"
+
+FROM compiler AS environment
 # The base's pip is visible in the environment, for `sluicegate pull`; one of its own it does not need.
 RUN python3 -m venv --without-pip --system-site-packages /opt/sluicegate
-COPY pyproject.toml constraints.txt deploy/image/requirements.py deploy/image/slim.sh deploy/image/install.sh ./
+WORKDIR /build
+COPY deploy/image/slim.sh ./
 
 FROM environment AS gateway-packages
+COPY --from=requirements /requirements/gateway.txt /requirements/constraints.txt ./
 RUN --mount=type=cache,target=/root/.cache/pip \
-    python3 requirements.py gateway > gateway.txt \
-    && python -m pip install --no-compile --constraint constraints.txt --requirement gateway.txt \
+    python -m pip install --no-compile --constraint constraints.txt --requirement gateway.txt \
     && sh slim.sh /opt/sluicegate
 
 FROM environment AS core-packages
-# A pip requirement, such as torch==2.13.0, and the index that has the build of it that is wanted: docs/container.md.
-ARG TORCH=
+COPY --from=requirements /requirements/torch.txt /requirements/core.txt /requirements/constraints.txt ./
+# The index that has the build of torch that is wanted: docs/container.md. Empty: pip's own configuration.
 ARG TORCH_INDEX_URL=
 RUN --mount=type=cache,target=/root/.cache/pip \
-    python3 requirements.py torch "$TORCH" > torch.txt \
-    && python -m pip install --no-compile --no-deps ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --requirement torch.txt \
-    && python3 requirements.py core > core.txt \
-    && grep -v '^torch==' constraints.txt > others.txt \
-    && python -m pip install --no-compile --constraint others.txt --requirement core.txt \
+    python -m pip install --no-compile --no-deps ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} --requirement torch.txt \
+    && python -m pip install --no-compile --constraint constraints.txt --requirement core.txt \
     && sh slim.sh /opt/sluicegate
 
+# Both are of the same pins: what both have is the same.
 FROM core-packages AS all-packages
-RUN --mount=type=cache,target=/root/.cache/pip \
-    python3 requirements.py gateway > gateway.txt \
-    && python -m pip install --no-compile --constraint others.txt --requirement gateway.txt \
-    && sh slim.sh /opt/sluicegate
+COPY --from=gateway-packages /opt/sluicegate /opt/sluicegate
+
+FROM environment AS app
+COPY --from=wheel /wheel /wheel
+# The root of what is the project's own: its files as they lie between the packages', and folders that any user of group 0
+# may write to; a volume that is mounted there takes that over.
+RUN python -m pip install --no-cache-dir --no-compile --no-deps --no-index /wheel/*.whl \
+    && python -m compileall -q --invalidation-mode unchecked-hash /opt/sluicegate/lib \
+    && mkdir -p /rootfs/opt /rootfs/home/sluicegate /rootfs/run/sluicegate /rootfs/mnt/models \
+    && chmod g=u /rootfs/home/sluicegate /rootfs/run/sluicegate /rootfs/mnt/models \
+    && mv /opt/sluicegate /rootfs/opt/
 
 FROM gateway-packages AS model
 ARG EMBEDDED_MODEL
@@ -78,24 +91,18 @@ LABEL org.opencontainers.image.title="sluicegate" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# A home that any user of group 0 may write to, wherever the root may be written to; elsewhere it is mounted.
-RUN mkdir -p /home/sluicegate /run/sluicegate /mnt/models \
-    && chmod g=u /home/sluicegate /run/sluicegate
 ARG EMBEDDED_MODEL
 ENV HOME=/home/sluicegate \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     SLUICEGATE_MODEL=${EMBEDDED_MODEL:+/opt/models/}${EMBEDDED_MODEL:-/mnt/models}
-WORKDIR /home/sluicegate
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["sluicegate"]
 
 FROM runtime AS gateway
 COPY --from=gateway-packages /opt/sluicegate /opt/sluicegate
 COPY --from=model /tokenizers /opt/models
-RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    --mount=type=bind,from=environment,source=/build,target=/build \
-    sh /build/install.sh /wheel/*.whl
+COPY --from=app /rootfs /
 ENV SLUICEGATE_GRPC_ADDRESS=0.0.0.0:50051 \
     SLUICEGATE_HEALTH_ADDRESS=127.0.0.1:50054 \
     SLUICEGATE_METRICS_ADDRESS=0.0.0.0:9464 \
@@ -109,9 +116,7 @@ CMD ["gateway"]
 FROM runtime AS core
 COPY --from=core-packages /opt/sluicegate /opt/sluicegate
 COPY --from=model /models /opt/models
-RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    --mount=type=bind,from=environment,source=/build,target=/build \
-    sh /build/install.sh /wheel/*.whl
+COPY --from=app /rootfs /
 ENV SLUICEGATE_HANDSHAKE_ADDRESS=ipc:///run/sluicegate/handshake
 USER 65532:0
 HEALTHCHECK NONE
@@ -120,9 +125,7 @@ CMD ["core"]
 FROM runtime
 COPY --from=all-packages /opt/sluicegate /opt/sluicegate
 COPY --from=model /models /opt/models
-RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    --mount=type=bind,from=environment,source=/build,target=/build \
-    sh /build/install.sh /wheel/*.whl
+COPY --from=app /rootfs /
 ENV SLUICEGATE_GRPC_ADDRESS=0.0.0.0:50051 \
     SLUICEGATE_HEALTH_ADDRESS=127.0.0.1:50054 \
     SLUICEGATE_METRICS_ADDRESS=0.0.0.0:9464

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+import yaml
 
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("promtool") and shutil.which("prometheus")),
@@ -27,8 +28,11 @@ def promtool(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
 class Prometheus:
-    """Scrapes ``target`` every second. Use as ``async with``; its files are in ``folder``."""
+    """As compose.yaml has it, but for ``target``, every second. Use as ``async with``; its files are in ``folder``."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self._folder = folder
@@ -54,10 +58,12 @@ class Prometheus:
                 pass
 
     async def __aenter__(self) -> Self:
-        scrape = {"job_name": "sluicegate", "static_configs": [{"targets": [self._target]}]}
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}
-        (self._folder / "prometheus.yml").write_text(json.dumps(config))
-        flags = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:0"]
+        config = yaml.safe_load((DEPLOY / "compose/prometheus.yaml").read_text())
+        config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s"}
+        config["scrape_configs"][0]["static_configs"][0]["targets"] = [self._target]
+        (self._folder / "prometheus.yaml").write_text(json.dumps(config))
+        shutil.copy(DEPLOY / "prometheus/alerts.yaml", self._folder)
+        flags = ["--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:0"]
         self._process = await asyncio.create_subprocess_exec(
             "prometheus", *flags, cwd=self._folder, stderr=asyncio.subprocess.PIPE
         )

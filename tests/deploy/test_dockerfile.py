@@ -15,7 +15,7 @@ from deploy.image.requirements import NOT_FOR_CORE
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STAGES = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
-SCRIPTS = [f"deploy/image/{script}.sh" for script in ("slim", "install", "embed")]
+SCRIPTS = [f"deploy/image/{script}.sh" for script in ("slim", "embed")]
 _OF_A_CORE = """
 import json, sys
 from importlib.metadata import packages_distributions
@@ -60,9 +60,7 @@ def test_what_the_readme_and_the_chart_rely_on() -> None:
     assert 'CMD ["sluicegate", "health",' in last_stage()
 
 
-@pytest.mark.parametrize(
-    "file", ["Dockerfile", ".dockerignore", *(f"deploy/image/{p}.sh" for p in ("slim", "install", "embed"))]
-)
+@pytest.mark.parametrize("file", ["Dockerfile", ".dockerignore", *(f"deploy/image/{p}.sh" for p in ("slim", "embed"))])
 def test_no_host_is_named(file: str) -> None:
     """Whoever builds says where packages come from; pip's and apt's own configuration is the default."""
     assert not re.search(r"https?://|index-url [a-z]", (ROOT / file).read_text())

@@ -87,6 +87,9 @@ async def test_every_query_has_an_answer(byte_model: ModelFiles, tmp_path: Path,
         names = {*await prometheus.get("label/__name__/values")}
         for rule in rules():
             await prometheus.query(rule["expr"])
+        (loaded,) = (await prometheus.get("rules"))["groups"]
+        assert await prometheus.query("vllm:num_requests_running") != []
+    assert [rule["name"] for rule in loaded["rules"]] == [rule["alert"] for rule in rules()]
     assert {name for query in silent for name in NAME.findall(query)} <= NOT_HERE
     asked = {name for query in [*expressions(), *(rule["expr"] for rule in rules())] for name in NAME.findall(query)}
     assert asked - names <= NOT_HERE

@@ -3,7 +3,8 @@
     debootstrap ─▶ base (kept) ─▶ buildah build ─▶ localhost/sluicegate:test, :gateway, :core
          the machine's pip configuration ──┘
 
-Environment: BASE_IMAGE is taken in place of the base that debootstrap would make.
+Environment: BASE_IMAGE is taken in place of the base that debootstrap would make; TORCH and TORCH_INDEX_URL say which
+torch, as for the Dockerfile.
 """
 
 import os
@@ -29,6 +30,7 @@ _SOURCES = {
     *("cert", "client-cert", "constraint", "timeout", "default-timeout"),
 }
 """Settings of pip that say where packages come from."""
+_TORCH = ("TORCH", "TORCH_INDEX_URL")
 _PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates"
 
 
@@ -38,7 +40,9 @@ def build(target: str = "") -> str:
     say(f"building {_TAGS[target]}")
     with tempfile.TemporaryDirectory() as folder:
         mounts = [f"--volume={path}:{inside}:ro" for path, inside in _pip_mounts(Path(folder))]
-        arguments = [f"--build-arg=BASE_IMAGE={base()}", *mounts, *chosen, f"--tag={_TAGS[target]}", str(ROOT)]
+        values = {"BASE_IMAGE": base(), **{name: os.environ[name] for name in _TORCH if name in os.environ}}
+        arguments = [f"--build-arg={name}={value}" for name, value in values.items()]
+        arguments += [*mounts, *chosen, f"--tag={_TAGS[target]}", str(ROOT)]
         _run_showing_steps("buildah", "build", "--format=docker", "--layers", *arguments)
     return _TAGS[target]
 
