@@ -103,11 +103,12 @@ def _run_showing_steps(*command: str) -> None:
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         assert process.stdout is not None
-        lines = []
+        lines = [""]
         for line in process.stdout:
+            # What follows a step at once says whether it has to be done at all.
+            if re.match(r"\[\d+/\d+\] STEP \d+/\d+: RUN", lines[-1]) and "Using cache" not in line:
+                say(f"  {lines[-1].strip()[:110]}")
             lines.append(line)
-            if step := re.match(r"\[\d+/\d+\] STEP \d+/\d+: (?:FROM|RUN|COMMIT).*", line):
-                say(f"  {step[0][:110]}")
     if process.returncode != 0:
         raise PodmanError(f"{' '.join(command[:2])} failed:\n{''.join(lines[-60:])}")
 

@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,10 @@ def test_core_without_memory(pod: RunningPod, undisturbed: str) -> None:
 def test_pod_ends(pod: RunningPod, undisturbed: str) -> None:
     """Told to end with open streams, as a pod is, both containers drain and end with 0."""
     both = [pod.container(name) for name in ("gateway", "core")]
-    with open_streams(pod.address(), count=4) as streams:
-        for container in both:
-            container.signal("TERM")
+    with open_streams(pod.address(), count=4) as streams, ThreadPoolExecutor() as beside:
+        ending = beside.submit(podman, "pod", "stop", "--time=120", pod.name)
         both[0].until_logged("(?i)drain")
         assert streams.read_to_the_end() == [undisturbed] * 4
-    assert [container.exit_code() for container in both] == [0, 0]
+        ending.result()
+    assert [container.inspect("{{.State.ExitCode}}") for container in both] == ["0", "0"]
     say("4 streams complete, exit codes 0")
