@@ -11,7 +11,7 @@ from functools import partial
 from tests.deploy.helm import validators
 from tests.deploy.helm.chart import KUBERNETES, VARIANTS, Rendered, render
 
-_WIDTHS = (15, 6, 10, 10, 7, 9)
+_WIDTHS = (21, 6, 10, 10, 7, 10)
 
 
 def main() -> int:
