@@ -43,6 +43,12 @@ def set_page(config: dict[str, Any], page: Path) -> None:
     first["direct_response"]["body"]["filename"] = str(page)
 
 
+def set_origin(config: dict[str, Any], origin: str) -> None:
+    """Whose pages may call."""
+    cors = listener_route(config)["typed_per_filter_config"]["envoy.filters.http.cors"]
+    cors["allow_origin_string_match"] = [{"exact": origin}]
+
+
 def set_backends(config: dict[str, Any], addresses: Sequence[str]) -> None:
     """``addresses``: each HOST:PORT of a server."""
     parts = [address.rpartition(":") for address in addresses]

@@ -27,6 +27,11 @@ class Browser:
         self._url = url
         self.open()
 
+    @property
+    def origin(self) -> str:
+        """Of the page, as a server that is asked by it is told."""
+        return self._url.rstrip("/")
+
     def open(self) -> None:
         """The page anew: no conversation, all settings as they come."""
         self.driver.get(self._url)

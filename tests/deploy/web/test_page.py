@@ -5,10 +5,12 @@ from pathlib import Path
 from selenium.webdriver.common.keys import Keys
 
 from sluicegate_client import Client
+from tests.deploy.envoy.proxy import proxying, set_backends, set_origin, set_page, shipped
 from tests.deploy.web.browser import Browser
-from tests.e2e.server import Server
+from tests.e2e.server import Server, serving
 
 QUESTION = "What is the capital of France?"
+KEY = "a-key-of-some-length"
 LONG = "Count from one to one thousand."
 TEMPERATURE, MAX_TOKENS = "sampling_params.temperature", "sampling_params.max_tokens"
 
@@ -99,6 +101,26 @@ def test_a_server_that_is_not_there_is_an_error(browser: Browser) -> None:
     browser.until("[role=alert]")
     assert browser.text("[role=alert] strong")
     assert browser.complaints
+
+
+def test_a_key_opens_a_server_elsewhere(browser: Browser, page: Path, tmp_path: Path) -> None:
+    """At the address that is set, if that allows pages of this one; without the key it refuses."""
+    keys = tmp_path / "keys"
+    keys.write_text(f"alice:{KEY}\n")
+    config = shipped("grpc-web.yaml")
+    set_page(config, page)
+    set_origin(config, browser.origin)
+    with serving("--api-key-file", str(keys)) as server:
+        set_backends(config, [server.address])
+        with proxying(config, tmp_path) as envoy:
+            _greedy(browser, 8)
+            browser.set("address", f"http://{envoy.address}")
+            browser.ask(QUESTION)
+            browser.until("[role=alert]")
+            assert browser.text("[role=alert] strong") == "UNAUTHENTICATED"
+            browser.set("api_key", KEY)
+            browser.click("#send")
+            assert "Paris" in browser.until_answered(2)
 
 
 def test_every_control_has_a_name(browser: Browser) -> None:
