@@ -205,6 +205,8 @@ def test_options(folder: Path) -> None:
         assert message in result.output
     (folder / "two").write_text("a\nb\n")
     assert "one line of printable ASCII" in CliRunner().invoke(command, ["--key-file", f"{folder}/two"]).output
+    odd = CliRunner().invoke(command, env={"SLUICEGATE_API_KEY": "a\nb"})
+    assert odd.output == "Error: SLUICEGATE_API_KEY must hold a key: one line of printable ASCII\n"
     assert CliRunner().invoke(command, ["--key-file", f"{folder}/key"]).exit_code == 0
     assert (received[0].api_key, received[0].credentials) == (KEY, None)
     assert KEY not in repr(received[0])

@@ -57,6 +57,8 @@ def test_generate_sends_a_chat(server: FakeServer) -> None:
         (["x", "--seed", str(2**70)], 2, "seed=1180591620717411303424"),
         (["x", "--temperature", "hot"], 2, "'hot' is not a valid float"),
         (["x", "--timeout", "-1"], 2, "-1.0 is not in the range x>0"),
+        (["x", "--timeout", "nan"], 2, "timeout must be a number of seconds, got nan"),
+        (["\udcff"], 2, "surrogates not allowed"),
     ],
 )
 def test_generate_fails_with_one_line(server: FakeServer, arguments: list[str], code: int, message: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trustme
 
 from tests.clients.fake_server import FakeServer, fake_server
@@ -53,6 +54,27 @@ def test_a_server_that_is_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         code, _, error = _health("--address", f"127.0.0.1:{listener.getsockname()[1]}", "--timeout", "0.3")
     assert (code, error) == (1, "Error: readiness: the timeout of the call has passed\n")
+
+
+@pytest.mark.parametrize("timeout", ["inf", "1e300"])
+def test_a_timeout_without_an_end(server: FakeServer, timeout: str) -> None:
+    """Is one: gRPC would take it for one that has passed."""
+    assert _health("--address", server.address, "--timeout", timeout)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--timeout", "0", "0.0 is not in the range x>0"),
+        ("--timeout", "nan", "must be a number of seconds, got nan"),
+        ("--service", "\udcff", "surrogates not allowed"),
+    ],
+)
+def test_what_cannot_be_asked(option: str, value: str, said: str) -> None:
+    """2, as for every wrong usage."""
+    code, _, error = _health(option, value)
+    assert code == 2
+    assert said in error
 
 
 def test_the_environment_of_a_server(server: FakeServer, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ TOO_LARGE = OverloadedError("too large", grpc.StatusCode.RESOURCE_EXHAUSTED, "TO
 NOBODY = UnavailableError("no connection", grpc.StatusCode.UNAVAILABLE)
 
 
-def _waits(attempts: Attempts, error: SluicegateError) -> list[float]:
+def waits_of(attempts: Attempts, error: SluicegateError) -> list[float]:
     """Until there is to be no further attempt."""
     waits = []
     while True:
@@ -41,14 +41,14 @@ def _waits(attempts: Attempts, error: SluicegateError) -> list[float]:
 
 def test_the_server_is_waited_for_as_long_as_it_asks() -> None:
     """Never shorter, and a tenth longer at most; max_attempts counts the first one."""
-    waits = _waits(Attempts(Retry(max_attempts=4), None), QUEUE_FULL)
+    waits = waits_of(Attempts(Retry(max_attempts=4), None), QUEUE_FULL)
     assert len(waits) == 3
     assert all(2.0 <= wait_s <= 2.2 for wait_s in waits)
 
 
 def test_without_a_word_from_a_server_the_waits_double() -> None:
     """Up to max_wait_s, each less up to a half."""
-    waits = _waits(Attempts(Retry(max_attempts=6, backoff_s=1, max_wait_s=4), None), NOBODY)
+    waits = waits_of(Attempts(Retry(max_attempts=6, backoff_s=1, max_wait_s=4), None), NOBODY)
     assert [most / 2 <= wait_s <= most * 1.1 for wait_s, most in zip(waits, [1, 2, 4, 4, 4], strict=True)] == [True] * 5
 
 
@@ -65,7 +65,7 @@ def test_without_a_word_from_a_server_the_waits_double() -> None:
 )
 def test_what_is_not_made_again(retry: Retry, timeout_s: float | None, error: SluicegateError) -> None:
     """What the policy forbids, what the timeout leaves no time for, and what would fail again."""
-    assert _waits(Attempts(retry, timeout_s), error) == []
+    assert waits_of(Attempts(retry, timeout_s), error) == []
 
 
 @pytest.mark.parametrize("field", [{"max_attempts": 0}, {"max_wait_s": -1.0}, {"backoff_s": float("nan")}])
@@ -179,7 +179,7 @@ def test_certificates_are_not_tried_again(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("command", [["generate", "overload"], ["chat"]])
-def test_a_command_says_that_it_waits(server: FakeServer, command: list[str]) -> None:
+def test_a_command_says_that_itwaits_of(server: FakeServer, command: list[str]) -> None:
     """On stderr, with the reason; Ctrl-C ends the wait. Where nobody listens it does not wait at all."""
     process = subprocess.Popen(
         [SLUICEGATE, *command, "--address", server.address],

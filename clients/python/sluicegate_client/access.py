@@ -79,8 +79,7 @@ def access_options(key_variable: str) -> Callable[[_Command], _Command]:
 
 
 def _key(file: Path | None, variable: str) -> str | None:
-    if file is None:
-        return os.environ.get(variable) or None
-    if not (key := file.read_text().strip()).isprintable() or not key.isascii():
-        raise click.ClickException(f"{file} must hold a key: one line of printable ASCII")
+    key = os.environ.get(variable) or None if file is None else file.read_text().strip()
+    if key is not None and not (key.isprintable() and key.isascii()):
+        raise click.ClickException(f"{file or variable} must hold a key: one line of printable ASCII")
     return key

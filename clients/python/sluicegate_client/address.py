@@ -18,6 +18,8 @@ class Address(click.ParamType[str]):
     name = "address"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.isprintable():  # Bytes that are no text, too.
+            self.fail(f"must be text, got {value!r}", param, ctx)
         if not value.startswith("unix:") and not all(map(_has_port, _SCHEMES.sub("", value, 1).split(","))):
             self.fail(f"must be HOST:PORT, unix:/path or dns:///HOST:PORT, got {value!r}", param, ctx)
         return value
@@ -25,7 +27,7 @@ class Address(click.ParamType[str]):
 
 def _has_port(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    return bool(host) and "/" not in host and port.isdecimal()
+    return bool(host) and "/" not in host and port.isascii() and port.isdecimal() and int(port) < 65536
 
 
 address_option = click.option(

@@ -8,8 +8,8 @@ import grpc
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, watch_request
+from sluicegate_client.async_errors import readable_async_errors
 from sluicegate_client.channel import ChannelOptions, channel_options, key_metadata
-from sluicegate_client.errors import readable_errors
 
 
 class AsyncAdminClient:
@@ -39,30 +39,30 @@ class AsyncAdminClient:
 
     async def load_lora(self, name: str, path: str, *, timeout: float | None = None) -> None:
         """As ``AdminClient.load_lora``."""
-        with readable_errors(self._address):
+        with readable_async_errors(self._address):
             await self._stub.LoadLora(
                 pb.LoadLoraRequest(name=name, path=path), timeout=timeout, metadata=self._metadata
             )
 
     async def unload_lora(self, name: str, *, timeout: float | None = None) -> None:
         """As ``AdminClient.unload_lora``."""
-        with readable_errors(self._address):
+        with readable_async_errors(self._address):
             await self._stub.UnloadLora(pb.UnloadLoraRequest(name=name), timeout=timeout, metadata=self._metadata)
 
     async def list_loras(self, *, timeout: float | None = None) -> dict[str, str]:
         """The folders of the adapters that are loaded, by name."""
-        with readable_errors(self._address):
+        with readable_async_errors(self._address):
             response = await self._stub.ListLoras(pb.ListLorasRequest(), timeout=timeout, metadata=self._metadata)
         return {lora.name: lora.path for lora in response.loras}
 
     async def server_info(self, *, timeout: float | None = None) -> pb.GetServerInfoResponse:
         """As ``AdminClient.server_info``."""
-        with readable_errors(self._address):
+        with readable_async_errors(self._address):
             return await self._stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=timeout, metadata=self._metadata)
 
     async def watch_load(self, interval_s: float = 1.0) -> AsyncIterator[pb.Load]:
         """As ``AdminClient.watch_load``."""
-        with readable_errors(self._address):
+        with readable_async_errors(self._address):
             async for response in self._stub.WatchLoad(watch_request(interval_s), metadata=self._metadata):
                 yield response.load
 

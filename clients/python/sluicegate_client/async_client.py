@@ -10,8 +10,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
+from sluicegate_client.async_errors import readable_async_errors
 from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
-from sluicegate_client.errors import SluicegateError, UnavailableError, readable_errors
+from sluicegate_client.errors import SluicegateError, UnavailableError
 from sluicegate_client.multiplexed import MultiplexedSession
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
 from sluicegate_client.repeatable import RepeatableStream, make_repeatable
@@ -57,7 +58,7 @@ class AsyncStream(RepeatableStream):
     async def __anext__(self) -> Delta:
         while not self.cancelled:
             try:
-                with readable_errors(self._address):
+                with readable_async_errors(self._address):
                     async for response in self._call:
                         if (delta := self._record(response)) is not None:
                             return delta
@@ -65,9 +66,6 @@ class AsyncStream(RepeatableStream):
             except SluicegateError as error:
                 if not self.cancelled:
                     await self._repeat_after(self._wait_s(error))
-            except asyncio.CancelledError:
-                if not self.cancelled or _current_task_is_cancelled():
-                    raise
         raise StopAsyncIteration
 
     async def _repeat_after(self, wait_s: float) -> None:
@@ -216,7 +214,7 @@ class AsyncClient:
         attempts = Attempts(self._retry, timeout)
         while True:
             try:
-                with readable_errors(self._address):
+                with readable_async_errors(self._address):
                     return await rpc(request, timeout=attempts.remaining_s, metadata=self._metadata)
             except SluicegateError as error:
                 wait_s = attempts.wait_s(error)
@@ -230,7 +228,7 @@ class AsyncClient:
 
     async def _sees_serving(self, deadline: Deadline) -> bool:
         try:
-            with readable_errors(self._address):
+            with readable_async_errors(self._address):
                 async for answer in self._health.Watch(
                     HealthCheckRequest(), timeout=deadline.remaining_s, wait_for_ready=True
                 ):
@@ -249,8 +247,3 @@ class AsyncClient:
 
     async def __aexit__(self, *_exc_info: object) -> None:
         await self.close()
-
-
-def _current_task_is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -69,5 +69,7 @@ def tls_credentials(
 
 
 def key_metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
-    """What a call with ``api_key`` says."""
+    """What a call with ``api_key`` says. Raises ValueError for a key that no header can hold."""
+    if api_key is not None and not (api_key.isprintable() and api_key.isascii()):
+        raise ValueError("api_key must be one line of printable ASCII")
     return () if api_key is None else (("authorization", f"Bearer {api_key}"),)

@@ -122,7 +122,9 @@ def _generate(client: Client, text: str | None, options: dict[str, Any]) -> None
         sys.exit(INTERRUPTED)
     if stream.usage is not None:
         print_figures(stream.usage, answer.speed)
-    if (reason := stream.finished[0].finish_reason) is FinishReason.LENGTH:
+    if (end := stream.finished.get(0)) is None:
+        raise click.ClickException("the server ended the stream before the answer")
+    if (reason := end.finish_reason) is FinishReason.LENGTH:
         click.secho("Cut off by --max-tokens, or at the end of the model's context.", err=True, dim=True)
     if reason in (FinishReason.ABORT, FinishReason.ERROR):
         raise click.ClickException(f"the server ended the request early: {reason}")

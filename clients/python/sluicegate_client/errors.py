@@ -1,11 +1,12 @@
 """What can go wrong with a call, named by what the caller can do about it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol, cast
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -24,7 +25,7 @@ class SluicegateError(Exception):
 
     ``code`` is the gRPC status, ``reason`` the server's name for the fault (empty when it is not the server that
     answers), ``violations`` what is wrong with the request, ``retry_after`` the seconds to wait before the next try
-    (None: the server did not say).
+    (None: the server did not say that there should be one; 0: it did, but not when).
     """
 
     def __init__(
@@ -172,21 +173,26 @@ def _is_cut(code: grpc.StatusCode, grpc_message: str) -> bool:
 def _with_details(
     code: grpc.StatusCode,
     kind: type[SluicegateError],
-    details: Iterable[AnyMessage],
+    details: Sequence[AnyMessage],
     message: Callable[[bool], str],
 ) -> SluicegateError:
     """``message`` gets whether it was the server that answered."""
     info, bad_request, retry = ErrorInfo(), BadRequest(), RetryInfo()
     for detail in details:
         for known in (info, bad_request, retry):
-            detail.Unpack(known)
+            with suppress(DecodeError):  # Of a fault that is told badly, the rest is told all the same.
+                detail.Unpack(known)
     return kind(
         message(bool(info.reason)),
         code,
         info.reason,
         tuple(Violation(each.field, each.description) for each in bad_request.field_violations),
-        retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
+        _seconds(retry) if any(detail.TypeName() == "google.rpc.RetryInfo" for detail in details) else None,
     )
+
+
+def _seconds(retry: RetryInfo) -> float:
+    return max(0.0, retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9)
 
 
 def _message(failure: _Failure, address: str, from_server: bool) -> str:
@@ -207,7 +213,9 @@ def _cause_of(message: str) -> str:
     return next((cause for words, cause in _CAUSES if words in message), message)
 
 
-def _details(failure: _Failure) -> Iterator[AnyMessage]:
-    for key, value in cast("tuple[tuple[str, bytes], ...]", failure.trailing_metadata() or ()):
-        if key == "grpc-status-details-bin":
-            yield from Status.FromString(value).details
+def _details(failure: _Failure) -> Sequence[AnyMessage]:
+    trailers = dict(cast("tuple[tuple[str, bytes], ...]", failure.trailing_metadata() or ()))
+    try:
+        return Status.FromString(trailers.get("grpc-status-details-bin", b"")).details
+    except DecodeError:
+        return ()

@@ -9,6 +9,7 @@ from sluicegate_client.access import API_KEY_VARIABLE, Access, access_options
 from sluicegate_client.address import address_option
 from sluicegate_client.channel import channel_options, key_metadata
 from sluicegate_client.errors import SluicegateError, readable_errors
+from sluicegate_client.readiness import Deadline
 
 
 @click.command()
@@ -32,6 +33,8 @@ def health(address: str, service: str, timeout: float, access: Access) -> None:
         status = _status(address, access, service, timeout)
     except SluicegateError as error:
         raise click.ClickException(f"{service}: {error}") from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     if status != "SERVING":
         raise click.ClickException(f"{service}: {status}")
     click.echo(f"{service}: {status}")
@@ -46,5 +49,5 @@ def _status(address: str, access: Access, service: str, timeout_s: float) -> str
     )
     with channel, readable_errors(address):
         request, metadata = HealthCheckRequest(service=service), key_metadata(access.api_key)
-        answer = HealthStub(channel).Check(request, timeout=timeout_s, metadata=metadata)
+        answer = HealthStub(channel).Check(request, timeout=Deadline(timeout_s).remaining_s, metadata=metadata)
         return str(HealthCheckResponse.ServingStatus.Name(answer.status))

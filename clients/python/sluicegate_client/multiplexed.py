@@ -10,7 +10,8 @@ from weakref import WeakValueDictionary
 import grpc
 
 from sluicegate.v1 import inference_service_pb2 as pb
-from sluicegate_client.errors import CallCancelledError, SluicegateError, error_of_request, readable_errors
+from sluicegate_client.async_errors import readable_async_errors
+from sluicegate_client.errors import CallCancelledError, InternalError, SluicegateError, error_of_request
 from sluicegate_client.events import StreamEvents
 from sluicegate_client.requests import GenerateOptions, generate_request
 from sluicegate_client.responses import Delta, Generation, Output
@@ -142,12 +143,15 @@ class MultiplexedSession:
 
     async def _read(self) -> None:
         try:
-            with readable_errors(self._address):
+            with readable_async_errors(self._address):
                 async for response in self._call:
                     self._dispatch(response)
             self._fail(CallCancelledError("the server has ended the session"))
         except SluicegateError as error:
             self._fail(error)
+        except Exception as error:  # Nobody may wait for ever, whatever the server sent.
+            self._fail(InternalError(f"the session cannot be read: {error}"))
+            raise
 
     def _dispatch(self, response: pb.MultiplexedResponse) -> None:
         for event in response.events:

@@ -1,5 +1,6 @@
 """Waiting for a server, whichever kind of channel leads to it."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,17 @@ from sluicegate_client.errors import DeadlineExceededError
 WATCH_PAUSE_S = 0.1
 """Between two health Watches, for a server that ends them early."""
 
+_LONGEST_S = 1e9
+"""30 years. gRPC's clock ends somewhere beyond: it would take a longer timeout for one that has passed."""
+
 
 class Deadline:
-    """A moment ``timeout_s`` from now."""
+    """A moment ``timeout_s`` from now. Raises ValueError for what is no number."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._end = time.monotonic() + timeout_s
+        if math.isnan(timeout_s):
+            raise ValueError("timeout must be a number of seconds, got nan")
+        self._end = time.monotonic() + min(timeout_s, _LONGEST_S)
 
     @property
     def remaining_s(self) -> float:

@@ -138,7 +138,8 @@ def _message(message_type: type[_Message], fields: Mapping[str, Any]) -> _Messag
         try:
             message.MergeFrom(message_type(**{name: value}))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{name}={reprlib.repr(value)}: {error}") from error
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{name}={reprlib.repr(value)}: {error}") from error
     return message
 
 

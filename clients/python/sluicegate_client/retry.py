@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from sluicegate_client.errors import SluicegateError, TlsError, UnavailableError
 from sluicegate_client.readiness import Deadline
 
+_MOST_DOUBLINGS = 60
+"""More than any wait takes, and few enough for a float."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """Calls that fail before the server has begun to answer are made again: when the time has passed that it asks for,
-    or, where no server was reached, after a backoff that doubles.
+    or, where it does not say when or no server was reached, after a backoff that doubles.
 
     All attempts lie within the call's ``timeout``: the error is raised at once if that would pass during the wait.
     ``Retry(max_attempts=1)`` makes no call again. Raises ValueError for what cannot be.
@@ -22,7 +25,7 @@ class Retry:
     max_wait_s: float = 30.0
     """A server that asks for a longer wait is not waited for."""
     backoff_s: float = 0.2
-    """The first wait where no server was reached; the next ones double up to ``max_wait_s``, less some chance."""
+    """The first wait for which no server says how long; the next ones double up to ``max_wait_s``, less some chance."""
     on_wait: Callable[[SluicegateError, float], None] | None = None
     """Called with the error and the seconds before each wait; what it raises ends the call."""
 
@@ -66,9 +69,9 @@ class Attempts:
         return wait_s
 
     def _asked_s(self, error: SluicegateError) -> float | None:
-        if error.retry_after is not None:
+        if error.retry_after:
             return error.retry_after
-        if isinstance(error, UnavailableError) and not isinstance(error, TlsError):
-            longest_s: float = min(self._retry.backoff_s * 2 ** (self._num_failed - 1), self._retry.max_wait_s)
-            return longest_s * random.uniform(0.5, 1.0)
-        return None
+        if error.retry_after is None and (not isinstance(error, UnavailableError) or isinstance(error, TlsError)):
+            return None
+        doubled = 2.0 ** min(self._num_failed - 1, _MOST_DOUBLINGS)
+        return min(self._retry.backoff_s * doubled, self._retry.max_wait_s) * random.uniform(0.5, 1.0)
