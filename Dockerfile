@@ -103,10 +103,12 @@ FROM runtime AS gateway
 COPY --from=gateway-packages /opt/sluicegate /opt/sluicegate
 COPY --from=model /tokenizers /opt/models
 COPY --from=app /rootfs /
+# Cores of other containers find the gateway's sockets where they find its handshake: in the folder that they share.
 ENV SLUICEGATE_GRPC_ADDRESS=0.0.0.0:50051 \
     SLUICEGATE_HEALTH_ADDRESS=127.0.0.1:50054 \
     SLUICEGATE_METRICS_ADDRESS=0.0.0.0:9464 \
-    SLUICEGATE_HANDSHAKE_ADDRESS=ipc:///run/sluicegate/handshake
+    SLUICEGATE_HANDSHAKE_ADDRESS=ipc:///run/sluicegate/handshake \
+    TMPDIR=/run/sluicegate
 USER 65532:0
 EXPOSE 50051 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \

@@ -1,6 +1,7 @@
 """A container that runs out of memory, not by its largest process, which is the one that the kernel ends."""
 
 import contextlib
+import subprocess
 
 from tests.deploy.container.podman import Container, PodmanError
 
@@ -15,7 +16,11 @@ signal.pause()
 """
 
 
-def fill_memory(container: Container) -> None:
-    """Returns when the kernel has killed the container's first process, and so all of it, for the memory of others."""
+def fill_memory(container: Container) -> str:
+    """The kernel's own words, once it has killed the container's first process, and so all, for others' memory."""
+    pid = container.pid()
     with contextlib.suppress(PodmanError):
         container.execute("python", "-c", _SMALL_ONES)
+    log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True, timeout=60).stdout
+    (line,) = [line for line in log.splitlines() if f"Killed process {pid} " in line]
+    return line.partition("] ")[2]

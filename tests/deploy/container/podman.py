@@ -132,8 +132,8 @@ class Container:
         )
         return done.stdout
 
-    def until_logged(self, pattern: str, times: int = 1, timeout_s: float = 120) -> re.Match[str]:
-        """The match, once ``pattern`` was there so many times. Raises PodmanError with the log if it never is."""
+    def until_logged(self, pattern: str, timeout_s: float = 120) -> re.Match[str]:
+        """The match, as soon as ``pattern`` is there. Raises PodmanError with the log if it never is."""
         follow = ["podman", "logs", "--follow", self.name]
         with subprocess.Popen(
             follow, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -144,9 +144,7 @@ class Container:
                 assert process.stdout is not None
                 for line in process.stdout:
                     if match := re.search(pattern, line):
-                        times -= 1
-                        if times == 0:
-                            return match
+                        return match
             finally:
                 timer.cancel()
                 process.kill()
