@@ -80,6 +80,9 @@ func (e *Error) take(detail interface{}) {
 		}
 	case *errdetails.RetryInfo:
 		delay := detail.RetryDelay.AsDuration()
+		if delay < 0 {
+			delay = 0
+		}
 		e.RetryAfter = &delay
 	}
 }

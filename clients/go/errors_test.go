@@ -46,10 +46,12 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// RetryInfo's delay is RetryAfter; RetryInfo without a delay is zero.
+// RetryInfo's delay is RetryAfter; RetryInfo without a delay, or with one that has passed, is zero.
 func TestRetryAfter(t *testing.T) {
-	client := serve(t, &scripted{errors: []error{queueFull(durationpb.New(1500 * time.Millisecond)), queueFull(nil)}})
-	for _, want := range []time.Duration{1500 * time.Millisecond, 0} {
+	client := serve(t, &scripted{errors: []error{
+		queueFull(durationpb.New(1500 * time.Millisecond)), queueFull(nil), queueFull(durationpb.New(-time.Hour)),
+	}})
+	for _, want := range []time.Duration{1500 * time.Millisecond, 0, 0} {
 		if failed := generate(t, client); failed.RetryAfter == nil || *failed.RetryAfter != want {
 			t.Errorf("got %v, want %v", failed.RetryAfter, want)
 		}

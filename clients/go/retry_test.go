@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"testing"
 	"time"
 
@@ -26,8 +27,13 @@ func TestRetryUntilAnswered(t *testing.T) {
 	if response.Outputs[0].Text != " Paris." || server.calls != 3 {
 		t.Errorf("got %v after %d calls", response, server.calls)
 	}
-	if len(waits) != 2 || waits[0] != time.Millisecond || waits[1] != time.Millisecond {
+	if len(waits) != 2 {
 		t.Errorf("waited %v", waits)
+	}
+	for _, wait := range waits {
+		if wait < time.Millisecond || wait > 1100*time.Microsecond {
+			t.Errorf("waited %v", waits)
+		}
 	}
 }
 
@@ -42,12 +48,25 @@ func TestRetryAttempts(t *testing.T) {
 	}
 }
 
-// An error without RetryInfo is not retried, whatever its code.
-func TestNoRetryWithoutRetryInfo(t *testing.T) {
-	server := &scripted{errors: []error{status.Error(codes.Unavailable, "gone")}}
-	generate(t, serve(t, server).WithRetry(Retry{MaxAttempts: 5}))
-	if server.calls != 1 {
-		t.Errorf("%d calls", server.calls)
+// Without RetryInfo, a call is tried again only if it may not have reached a server.
+func TestRetryWithoutRetryInfo(t *testing.T) {
+	for code, calls := range map[codes.Code]int{codes.Internal: 1, codes.ResourceExhausted: 1, codes.Unavailable: 2} {
+		server := &scripted{errors: []error{status.Error(code, "gone"), status.Error(code, "gone")}}
+		generate(t, serve(t, server).WithRetry(Retry{MaxAttempts: 2, MaxWait: time.Millisecond}))
+		if server.calls != calls {
+			t.Errorf("%v: %d calls", code, server.calls)
+		}
+	}
+}
+
+// A server that asks for a longer wait than MaxWait is not waited for.
+func TestRetryMaxWait(t *testing.T) {
+	for _, delay := range []*durationpb.Duration{{Seconds: 31}, {Seconds: math.MaxInt64, Nanos: math.MaxInt32}} {
+		server := &scripted{errors: []error{queueFull(delay)}}
+		failed := generate(t, serve(t, server).WithRetry(Retry{MaxAttempts: 5}))
+		if server.calls != 1 || failed.Reason != "QUEUE_FULL" {
+			t.Errorf("%v: %d calls, %v", delay, server.calls, failed)
+		}
 	}
 }
 
@@ -65,7 +84,7 @@ func TestRetryWithinDeadline(t *testing.T) {
 func TestCancelWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := serve(t, &scripted{errors: []error{queueFull(durationpb.New(time.Hour))}}).WithRetry(Retry{
-		MaxAttempts: 5, OnWait: func(*Error, time.Duration) { cancel() },
+		MaxAttempts: 5, MaxWait: time.Hour, OnWait: func(*Error, time.Duration) { cancel() },
 	})
 	if _, err := client.Generate(ctx, FromText("Hello")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -103,13 +122,28 @@ func TestNoRetryMidStream(t *testing.T) {
 	}
 }
 
-// Where the server gives no delay, waits double up to five seconds, and at most half of one is random.
+// Where the server gives no delay, waits double up to MaxWait, and at most half of one is random.
 func TestBackoff(t *testing.T) {
+	unknown := &Error{RetryAfter: new(time.Duration)}
 	for attempt, most := range map[int]time.Duration{
-		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 6: 3200 * time.Millisecond, 7: 5 * time.Second, 99: 5 * time.Second,
+		1: 200 * time.Millisecond, 2: 400 * time.Millisecond, 6: 6400 * time.Millisecond, 9: 30 * time.Second, 999: 30 * time.Second,
 	} {
-		if wait := waitAfter(attempt, 0); wait < most/2 || wait > most {
+		if wait, again := (Retry{}).waitAfter(attempt, unknown); !again || wait < most/2 || wait > most {
 			t.Errorf("attempt %d waits %v, want %v to %v", attempt, wait, most/2, most)
+		}
+	}
+}
+
+// A stream without events has ended, again and again.
+func TestEmptyStream(t *testing.T) {
+	stream, err := serve(t, &scripted{empty: true}).GenerateStream(context.Background(), FromText("Hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for i := 0; i < 2; i++ {
+		if _, err := stream.Recv(); err != io.EOF {
+			t.Errorf("got %v, want the end", err)
 		}
 	}
 }

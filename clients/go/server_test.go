@@ -21,6 +21,7 @@ type scripted struct {
 	pb.UnimplementedInferenceServiceServer
 	errors    []error
 	midStream error
+	empty     bool
 	calls     int
 	keys      []string
 }
@@ -46,6 +47,9 @@ func (s *scripted) Generate(ctx context.Context, _ *pb.GenerateRequest) (*pb.Gen
 func (s *scripted) GenerateStream(_ *pb.GenerateRequest, stream pb.InferenceService_GenerateStreamServer) error {
 	if err := s.next(stream.Context()); err != nil {
 		return err
+	}
+	if s.empty {
+		return nil
 	}
 	delta := &pb.GenerateStreamResponse_Delta{Delta: &pb.Delta{Text: " Paris."}}
 	if err := stream.Send(&pb.GenerateStreamResponse{Event: delta}); err != nil {

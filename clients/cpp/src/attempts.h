@@ -23,9 +23,13 @@ class Attempts {
 
  private:
   using Clock = std::chrono::system_clock;
+
+  std::optional<std::chrono::milliseconds> Wait(const Error& error) const;
+  std::chrono::milliseconds Backoff() const;
+
+  CallOptions options_;
   std::optional<Clock::time_point> deadline_;
-  int left_;
-  std::function<void(const Error&, std::chrono::milliseconds)> on_wait_;
+  int failed_ = 0;
 };
 
 }  // namespace sluicegate

@@ -1,5 +1,8 @@
 #include "sluicegate/error.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "status.h"
@@ -7,9 +10,11 @@
 namespace sluicegate {
 namespace {
 
-std::chrono::milliseconds Milliseconds(const google::protobuf::Duration& duration) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::seconds(duration.seconds()) +
-                                                               std::chrono::nanoseconds(duration.nanos()));
+std::chrono::milliseconds Delay(const google::protobuf::Duration& duration) {
+  // No valid duration is longer, and no sum of it runs over.
+  constexpr std::int64_t kTenThousandYears = 315'576'000'000;
+  const std::chrono::seconds seconds(std::clamp<std::int64_t>(duration.seconds(), 0, kTenThousandYears));
+  return seconds + std::chrono::milliseconds(std::max(duration.nanos(), 0) / 1'000'000);
 }
 
 void Add(const google::protobuf::Any& detail, ErrorDetails* details) {
@@ -22,8 +27,8 @@ void Add(const google::protobuf::Any& detail, ErrorDetails* details) {
     for (const auto& each : bad_request.field_violations()) {
       details->violations.push_back({each.field(), each.description()});
     }
-  } else if (detail.UnpackTo(&retry) && retry.has_retry_delay()) {
-    details->retry_after = Milliseconds(retry.retry_delay());
+  } else if (detail.UnpackTo(&retry)) {
+    details->retry_after = Delay(retry.retry_delay());
   }
 }
 

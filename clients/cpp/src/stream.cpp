@@ -22,9 +22,7 @@ bool Stream::Impl::Read(v1::GenerateStreamResponse* event) {
     const grpc::Status status = reader_->Finish();
     reader_ = nullptr;
     code_ = status.error_code();
-    if (status.ok() || (code_ == grpc::CANCELLED && cancelled_)) return false;
-    const Error error = ErrorOf(status);
-    if (!AnotherAttempt(error)) throw error;
+    if (!status.ok()) Recover(ErrorOf(status));
   }
   return false;
 }
@@ -46,16 +44,22 @@ void Stream::Impl::StartAttempt() {
   if (cancelled_) context_->TryCancel();
 }
 
-bool Stream::Impl::AnotherAttempt(const Error& error) {
-  if (answered_) return false;
-  const auto wait = attempts_.WaitAfter(error);
-  if (!wait) return false;
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    cancelling_.wait_for(lock, *wait, [this] { return cancelled_.load(); });
+// Begins anew after `error`, or throws it; neither once the stream is cancelled, whatever it failed with meanwhile.
+void Stream::Impl::Recover(const Error& error) {
+  const auto wait = answered_ || cancelled_ ? std::nullopt : attempts_.WaitAfter(error);
+  if (wait) Pause(*wait);
+  if (cancelled_) {
+    code_ = grpc::CANCELLED;
+  } else if (wait) {
+    StartAttempt();
+  } else {
+    throw error;
   }
-  StartAttempt();
-  return true;
+}
+
+void Stream::Impl::Pause(std::chrono::milliseconds wait) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  cancelling_.wait_for(lock, wait, [this] { return cancelled_.load(); });
 }
 
 Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

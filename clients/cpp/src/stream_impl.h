@@ -29,7 +29,8 @@ class Stream::Impl {
 
  private:
   void StartAttempt();
-  bool AnotherAttempt(const Error& error);
+  void Recover(const Error& error);
+  void Pause(std::chrono::milliseconds wait);
 
   Start start_;
   Attempts attempts_;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 #include <iostream>
+#include <vector>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -131,14 +132,48 @@ void ErrorsHaveDetails() {
   EXPECT(error && error->violations().size() == 1 && error->violations()[0].field == "sampling_params.top_p");
 }
 
-// An error of a server that says nothing more has a code, and no details.
+// An error of a server that says nothing more, or nothing that can be read, has a code, and no details.
 void ErrorsWithoutDetails() {
+  for (const char* details : {"", "\xff\xff\xff"}) {
+    FakeServer server;
+    server.refusals = 1;
+    server.status = grpc::Status(grpc::INTERNAL, "oops", details);
+    const auto error = ErrorOf([&] { server.Connect().Generate({}, Attempts(5)); });
+    EXPECT(error && error->code() == grpc::INTERNAL && error->reason().empty() && !error->retry_after());
+    EXPECT(server.calls == 1);
+  }
+}
+
+// A server that says "again", but not when, or that is away, is asked less and less often.
+void WaitsDoubleWhereNobodySays() {
+  for (const auto& status : {Refusal(grpc::RESOURCE_EXHAUSTED, 0ms), grpc::Status(grpc::UNAVAILABLE, "away")}) {
+    FakeServer server;
+    server.refusals = 100;
+    server.status = status;
+    auto options = Attempts(4);
+    options.max_wait = 350ms;
+    std::vector<std::chrono::milliseconds> waits;
+    options.on_wait = [&waits](const Error&, auto wait) { waits.push_back(wait); };
+    EXPECT(ErrorOf([&] { server.Connect().Generate({}, options); }).has_value() && waits.size() == 3);
+    EXPECT(waits[0] >= 100ms && waits[0] <= 200ms && waits[1] >= 175ms && waits[1] <= 350ms && waits[2] <= 350ms);
+  }
+}
+
+// A server that asks for a longer wait than max_wait is not waited for.
+void WaitsAreBounded() {
   FakeServer server;
-  server.refusals = 1;
-  server.status = grpc::Status(grpc::INTERNAL, "oops");
-  const auto error = ErrorOf([&] { server.Connect().Generate({}, Attempts(5)); });
-  EXPECT(error && error->code() == grpc::INTERNAL && error->reason().empty() && !error->retry_after());
-  EXPECT(server.calls == 1);
+  server.refusals = 100;
+  for (const auto asked : {std::chrono::milliseconds(31s), std::chrono::milliseconds::max()}) {
+    server.status = Refusal(grpc::RESOURCE_EXHAUSTED, asked);
+    EXPECT(ErrorOf([&] { server.Connect().Generate({}, Attempts(5)); }).has_value());
+  }
+  EXPECT(server.calls == 2);
+}
+
+// A timeout beyond the end of the clock is none.
+void TimeoutsMayBeLong() {
+  FakeServer server;
+  EXPECT(server.Connect().Generate({}, Attempts(1, std::chrono::milliseconds::max())).outputs_size() == 1);
 }
 
 // A refused call is made again until it is answered, and on_wait sees each refusal.
@@ -190,12 +225,13 @@ void CancelEndsTheWait() {
   server.refusals = 100;
   server.status = Refusal(grpc::UNAVAILABLE, 3600s);
   auto options = Attempts(5);
+  options.max_wait = 3600s;
   sluicegate::Stream* waiting = nullptr;
   options.on_wait = [&waiting](const Error&, auto) { waiting->Cancel(); };
   auto stream = server.Connect().GenerateStream({}, options);
   waiting = &stream;
   GenerateStreamResponse event;
-  EXPECT(!stream.Read(&event) && stream.code() == grpc::CANCELLED);
+  EXPECT(!stream.Read(&event) && stream.code() == grpc::CANCELLED && server.calls == 1);
 }
 
 // Dropping a stream that still runs cancels the call at the server.
@@ -234,7 +270,8 @@ void CallsGoRound() {
 
 int main() {
   grpc::EnableDefaultHealthCheckService(true);
-  for (const auto test : {ErrorsHaveDetails, ErrorsWithoutDetails, RefusedCallsAreRetried, AttemptsAreBounded,
+  for (const auto test : {ErrorsHaveDetails, ErrorsWithoutDetails, WaitsDoubleWhereNobodySays,
+                          WaitsAreBounded, TimeoutsMayBeLong, RefusedCallsAreRetried, AttemptsAreBounded,
                           RetriesKeepTheDeadline, RefusedStreamsAreRetried, BegunStreamsAreNotRetried,
                           CancelEndsTheWait, DroppingCancels, TheKeyIsSent, CallsGoRound}) {
     test();

@@ -1,4 +1,5 @@
 import { type ServiceError, status } from "@grpc/grpc-js";
+import type { Any } from "./generated/google/protobuf/any.js";
 import { BadRequest, ErrorInfo, RetryInfo } from "./generated/google/rpc/error_details.js";
 import { Status } from "./generated/google/rpc/status.js";
 
@@ -57,19 +58,30 @@ function detailsOf(error: ServiceError): Details {
   const told: Details = { reason: "", violations: [] };
   const [encoded] = error.metadata?.get("grpc-status-details-bin") ?? [];
   if (!(encoded instanceof Uint8Array)) return told;
-  for (const { typeUrl, value } of Status.decode(encoded).details) {
-    switch (typeUrl) {
-      case "type.googleapis.com/google.rpc.ErrorInfo":
-        told.reason = ErrorInfo.decode(value).reason;
-        break;
-      case "type.googleapis.com/google.rpc.BadRequest":
-        told.violations = BadRequest.decode(value).fieldViolations.map(violation);
-        break;
-      case "type.googleapis.com/google.rpc.RetryInfo":
-        told.retryAfterMs = milliseconds(RetryInfo.decode(value));
-    }
-  }
+  for (const detail of ifReadable(() => Status.decode(encoded).details) ?? []) ifReadable(() => take(detail, told));
   return told;
+}
+
+/** Undefined for what cannot be decoded: of a fault that is told badly, the rest is told all the same. */
+function ifReadable<Result>(read: () => Result): Result | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
+
+function take({ typeUrl, value }: Any, told: Details): void {
+  switch (typeUrl) {
+    case "type.googleapis.com/google.rpc.ErrorInfo":
+      told.reason = ErrorInfo.decode(value).reason;
+      break;
+    case "type.googleapis.com/google.rpc.BadRequest":
+      told.violations = BadRequest.decode(value).fieldViolations.map(violation);
+      break;
+    case "type.googleapis.com/google.rpc.RetryInfo":
+      told.retryAfterMs = milliseconds(RetryInfo.decode(value));
+  }
 }
 
 function violation({ field, description }: Violation): Violation {
@@ -77,5 +89,5 @@ function violation({ field, description }: Violation): Violation {
 }
 
 function milliseconds({ retryDelay }: RetryInfo): number {
-  return retryDelay === undefined ? 0 : Number(retryDelay.seconds) * 1000 + retryDelay.nanos / 1e6;
+  return retryDelay === undefined ? 0 : Math.max(0, Number(retryDelay.seconds) * 1000 + retryDelay.nanos / 1e6);
 }

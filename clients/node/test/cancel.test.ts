@@ -21,6 +21,20 @@ test("a signal that aborts ends a stream, with CANCELLED", async () => {
   });
 });
 
+test("one signal ends many calls, and Node has nothing to warn of", async () => {
+  const warnings: Error[] = [];
+  const listen = (warning: Error) => void warnings.push(warning);
+  process.on("warning", listen);
+  await serving(new Scripted([], "never"), async (client) => {
+    const { signal } = new AbortController();
+    const streams = Array.from({ length: 20 }, () => client.generateStream(HELLO, { signal }));
+    await Promise.all(streams.map((events) => events.next()));
+    await Promise.all(streams.map((events) => events.return(undefined)));
+  });
+  process.off("warning", listen);
+  assert.deepEqual(warnings, []);
+});
+
 test("leaving the loop cancels the call", async () => {
   const script = new Scripted([], "never");
   const cancelled = new Promise<void>((resolve) => (script.onCancelled = resolve));

@@ -88,6 +88,19 @@ export function invalid(violations: { field: string; description: string }[]): P
   ]);
 }
 
+/** Two failures: one whose details are none, and one of whose details one is none. */
+export function garbled(): Partial<ServiceError>[] {
+  const garbage = Buffer.from([0xff, 0xff, 0xff]);
+  const metadata = new Metadata();
+  metadata.set("grpc-status-details-bin", garbage);
+  const code = status.RESOURCE_EXHAUSTED;
+  const details = [
+    { typeUrl: "type.googleapis.com/google.rpc.ErrorInfo", value: garbage },
+    detail("RetryInfo", RetryInfo.encode({ retryDelay: undefined })),
+  ];
+  return [{ code, details: "full", metadata }, failure(code, "full", details)];
+}
+
 export const soon = () => queueFull({ seconds: 0n, nanos: 1_000_000 });
 export const inAnHour = () => queueFull({ seconds: 3600n, nanos: 0 });
 

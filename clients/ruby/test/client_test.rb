@@ -29,6 +29,39 @@ class ClientTest < Minitest::Test
     assert_kind_of GRPC::InvalidArgument, error.cause
   end
 
+  # Details that cannot be read are left out.
+  def test_details_may_be_garbage
+    @server.refusals = 2
+    FakeServer.garbled.each do |garbled|
+      @server.refusal = garbled
+      error = assert_raises(Sluicegate::OverloadedError) { @client.generate(REQUEST) }
+      assert_equal ['full', ''], [error.message, error.reason]
+    end
+  end
+
+  # A server that says "again", but not when, or that is away, is asked less and less often.
+  def test_waits_double_where_nobody_says
+    [FakeServer.refusal(Codes::RESOURCE_EXHAUSTED, 0), FakeServer.refusal(Codes::RESOURCE_EXHAUSTED, -5),
+     FakeServer.refusal(Codes::UNAVAILABLE)].each do |refusal|
+      @server.refusals = 100
+      @server.refusal = refusal
+      waits = []
+      assert_raises(Sluicegate::Error) do
+        @client.generate(REQUEST, max_attempts: 4, max_wait: 0.35, on_wait: ->(_, wait) { waits << wait })
+      end
+      assert_equal [true] * 3, waits.zip([0.1..0.2, 0.17..0.35, 0.17..0.35]).map { |wait, range| range.cover?(wait) }
+    end
+  end
+
+  # A server that asks for a longer wait than max_wait is not waited for.
+  def test_waits_are_bounded
+    [31, 2**62].each do |asked|
+      refuse(100, Codes::RESOURCE_EXHAUSTED, asked)
+      assert_raises(Sluicegate::OverloadedError) { @client.generate(REQUEST, max_attempts: 5) }
+    end
+    assert_equal 2, @server.calls
+  end
+
   # Without RetryInfo there is one attempt.
   def test_without_retry_info_an_error_is_final
     refuse(100, Codes::INTERNAL)
@@ -37,11 +70,14 @@ class ClientTest < Minitest::Test
     assert_equal 1, @server.calls
   end
 
-  # A server that is not there makes an error without details.
+  # A server that is not there is tried again, and makes an error without details.
   def test_no_server
     client = Sluicegate::Client.new('127.0.0.1:1')
-    error = assert_raises(Sluicegate::UnavailableError) { client.generate(REQUEST, max_attempts: 5) }
-    assert_equal ['', [], nil], [error.reason, error.violations, error.retry_after]
+    waits = 0
+    error = assert_raises(Sluicegate::UnavailableError) do
+      client.generate(REQUEST, max_attempts: 3, max_wait: 0.01, on_wait: ->(*) { waits += 1 })
+    end
+    assert_equal ['', [], nil, 2], [error.reason, error.violations, error.retry_after, waits]
   end
 
   # A refused call is made again until it is answered, and on_wait sees each refusal.
@@ -88,9 +124,9 @@ class ClientTest < Minitest::Test
   def test_cancel_ends_the_wait
     refuse(100, Codes::UNAVAILABLE, 3600)
     stream = nil
-    stream = @client.generate_stream(REQUEST, max_attempts: 5, on_wait: ->(*) { stream.cancel })
+    stream = @client.generate_stream(REQUEST, max_attempts: 5, max_wait: 3600, on_wait: ->(*) { stream.cancel })
     assert_nil stream.read
-    assert_equal :CANCELLED, stream.code
+    assert_equal [:CANCELLED, 1], [stream.code, @server.calls]
   end
 
   # A stream that ends before its first message has a code all the same.

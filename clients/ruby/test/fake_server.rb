@@ -19,6 +19,16 @@ class FakeServer < Sluicegate::V1::InferenceService::Service
                                          { 'grpc-status-details-bin' => Google::Rpc::Status.encode(status) })
   end
 
+  # Two refusals: one whose details are none, and one of whose details one is none.
+  def self.garbled
+    garbage = "\xff\xff\xff".b
+    info = Google::Protobuf::Any.new(type_url: 'type.googleapis.com/google.rpc.ErrorInfo', value: garbage)
+    code = GRPC::Core::StatusCodes::RESOURCE_EXHAUSTED
+    [garbage, Google::Rpc::Status.encode(Google::Rpc::Status.new(code: code, details: [info]))].map do |details|
+      GRPC::BadStatus.new_status_exception(code, 'full', { 'grpc-status-details-bin' => details })
+    end
+  end
+
   def self.duration(seconds)
     Google::Protobuf::Duration.new(seconds: seconds.floor, nanos: (seconds % 1 * 1e9).round)
   end

@@ -20,7 +20,8 @@ struct Violation {
 struct ErrorDetails {
   std::string reason;                                    // its name for the fault; empty: the server did not answer
   std::vector<Violation> violations;                     // what is wrong with the request
-  std::optional<std::chrono::milliseconds> retry_after;  // how long to wait before the next try; none: it does not say
+  // How long to wait before the next try; none: it does not say that there should be one; 0: it does, but not when.
+  std::optional<std::chrono::milliseconds> retry_after;
 };
 
 // A call that failed; what() is the message.

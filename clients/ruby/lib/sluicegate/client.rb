@@ -5,9 +5,9 @@ module Sluicegate
   #
   # Calls take and return the messages of Sluicegate::V1, and raise the subclasses of Error. Their options:
   # +timeout+, the seconds for the call with all its attempts (nil: no deadline); +max_attempts+: a call is made again
-  # only when the server asks for it, after the time it asks for (Error#retry_after), only before the first message of
-  # its answer, and only while attempts and time are left; +on_wait+, called before each wait with the refusal and the
-  # seconds, for a log.
+  # when the server asks for it (Error#retry_after) or none was reached, only before the first message of its answer, and
+  # only while attempts and time are left; +max_wait+, the seconds of the longest wait: a server that asks for more is
+  # not waited for; +on_wait+, called before each wait with the failure and the seconds, for a log.
   class Client
     # +address+ is HOST:PORT, dns:///HOST:PORT or unix:/path. +credentials+: those of Sluicegate.tls_credentials, nil:
     # plaintext. +api_key+: of a server that asks for one; send it over TLS only, it goes as it is. +round_robin+: call
@@ -51,8 +51,8 @@ module Sluicegate
 
     private
 
-    def attempts(timeout: nil, max_attempts: 1, on_wait: nil)
-      Attempts.new(timeout: timeout, max_attempts: max_attempts, on_wait: on_wait)
+    def attempts(timeout: nil, max_attempts: 1, max_wait: 30, on_wait: nil)
+      Attempts.new(timeout: timeout, max_attempts: max_attempts, max_wait: max_wait, on_wait: on_wait)
     end
 
     def call(method, request, **options)

@@ -17,7 +17,8 @@ module Sluicegate
     attr_reader :reason
     # What is wrong with the request: an array of Violation.
     attr_reader :violations
-    # The seconds to wait before the next try; nil: the server did not say.
+    # The seconds to wait before the next try; nil: the server did not say that there should be one; 0: it did, but not
+    # when.
     attr_reader :retry_after
 
     def initialize(message, code: :UNKNOWN, reason: '', violations: [], retry_after: nil)
@@ -81,16 +82,28 @@ module Sluicegate
 
     def self.details(status)
       (status.to_rpc_status&.details || []).each_with_object({}) do |detail, known|
-        if (info = detail.unpack(Google::Rpc::ErrorInfo))
-          known[:reason] = info.reason
-        elsif (request = detail.unpack(Google::Rpc::BadRequest))
-          known[:violations] = request.field_violations.map { |each| Violation.new(each.field, each.description) }
-        elsif (retrying = detail.unpack(Google::Rpc::RetryInfo)&.retry_delay)
-          known[:retry_after] = retrying.seconds + (retrying.nanos / 1e9)
-        end
+        known.merge!(told(detail))
+      rescue Google::Protobuf::ParseError
+        # Of a fault that is told badly, the rest is told all the same.
       end
     end
-    private_class_method :from_status, :details
+
+    def self.told(detail)
+      if (info = detail.unpack(Google::Rpc::ErrorInfo))
+        { reason: info.reason }
+      elsif (request = detail.unpack(Google::Rpc::BadRequest))
+        { violations: request.field_violations.map { |each| Violation.new(each.field, each.description) } }
+      elsif (retrying = detail.unpack(Google::Rpc::RetryInfo))
+        { retry_after: seconds(retrying.retry_delay) }
+      else
+        {}
+      end
+    end
+
+    def self.seconds(delay)
+      delay ? [0, delay.seconds + (delay.nanos / 1e9)].max : 0
+    end
+    private_class_method :from_status, :details, :told, :seconds
   end
   private_constant :Errors
 end

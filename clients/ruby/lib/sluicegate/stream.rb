@@ -76,15 +76,15 @@ module Sluicegate
       raise
     end
 
-    # Begins anew after +error+, or raises it.
+    # Begins anew after +error+, or raises it; neither once the stream is cancelled, whatever it failed with meanwhile.
     def recover(error)
-      wait = @attempts.wait_after(error) unless @answered
-      if wait
-        pause(wait)
-        return start_attempt
-      end
+      wait = @attempts.wait_after(error) unless @answered || @cancelled
+      pause(wait) if wait
+      return @code = :CANCELLED if @cancelled
+      return start_attempt if wait
+
       @code = error.code
-      raise error unless @cancelled && error.code == :CANCELLED
+      raise error
     end
 
     def pause(seconds)

@@ -14,18 +14,31 @@ import java.util.List;
 
 /** What the server says about a call that failed; {@code retryAfter} is null when it does not say. */
 record ErrorDetails(String reason, List<Violation> violations, Duration retryAfter) implements Serializable {
+  /** No valid duration is longer, and no sum of it runs over. */
+  private static final long TEN_THOUSAND_YEARS_SECONDS = 315_576_000_000L;
+
   private static final ErrorDetails NONE = new ErrorDetails("", List.of(), null);
 
   static SluicegateException readable(StatusRuntimeException error) {
     ErrorDetails details = NONE;
-    try {
-      for (Any detail : StatusProto.fromThrowable(error).getDetailsList()) {
+    for (Any detail : detailsOf(error)) {
+      try {
         details = details.with(detail);
+      } catch (InvalidProtocolBufferException malformed) {
+        // Of a fault that is told badly, the rest is told all the same.
+        error.addSuppressed(malformed);
       }
-    } catch (InvalidProtocolBufferException malformed) {
-      error.addSuppressed(malformed);
     }
     return new SluicegateException(error.getStatus().getCode(), message(error.getStatus()), details, error);
+  }
+
+  private static List<Any> detailsOf(StatusRuntimeException error) {
+    try {
+      return StatusProto.fromThrowable(error).getDetailsList();
+    } catch (IllegalArgumentException malformed) {
+      error.addSuppressed(malformed);
+      return List.of();
+    }
   }
 
   private ErrorDetails with(Any detail) throws InvalidProtocolBufferException {
@@ -48,7 +61,9 @@ record ErrorDetails(String reason, List<Violation> violations, Duration retryAft
   }
 
   private static Duration delay(RetryInfo retry) {
-    return Duration.ofSeconds(retry.getRetryDelay().getSeconds(), retry.getRetryDelay().getNanos());
+    long seconds = Math.min(retry.getRetryDelay().getSeconds(), TEN_THOUSAND_YEARS_SECONDS);
+    Duration delay = Duration.ofSeconds(seconds, retry.getRetryDelay().getNanos());
+    return delay.isNegative() ? Duration.ZERO : delay;
   }
 
   private static String message(Status status) {

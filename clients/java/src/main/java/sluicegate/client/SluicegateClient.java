@@ -45,7 +45,7 @@ public final class SluicegateClient implements AutoCloseable {
   /** The same as {@link #generate}, as it goes. Close the stream. */
   public GenerateStream generateStream(GenerateRequest request, CallOptions options) {
     Attempts attempts = new Attempts(options);
-    return new GenerateStream(() -> attempts.timed(stub).generateStream(request), attempts);
+    return new GenerateStream(() -> next(attempts).generateStream(request), attempts);
   }
 
   public GenerateStream generateStream(GenerateRequest request) {
@@ -86,12 +86,20 @@ public final class SluicegateClient implements AutoCloseable {
     Attempts attempts = new Attempts(options);
     while (true) {
       try {
-        return method.apply(attempts.timed(stub));
+        return method.apply(next(attempts));
       } catch (StatusRuntimeException failure) {
         SluicegateException error = ErrorDetails.readable(failure);
         sleep(attempts.waitAfter(error).orElseThrow(() -> error), error);
       }
     }
+  }
+
+  private InferenceServiceBlockingStub next(Attempts attempts) {
+    if (!attempts.isFirst()) {
+      // gRPC alone would come to try every two minutes whether a server is there again.
+      channel.resetConnectBackoff();
+    }
+    return attempts.timed(stub);
   }
 
   /** Throws {@code error} if the thread is interrupted. */

@@ -33,7 +33,10 @@ public final class SluicegateException extends RuntimeException {
     return details.violations();
   }
 
-  /** How long to wait before the next try; empty: the server did not say. */
+  /**
+   * How long to wait before the next try; empty: the server did not say that there should be one; zero: it did, but not
+   * when.
+   */
   public Optional<Duration> retryAfter() {
     return Optional.ofNullable(details.retryAfter());
   }

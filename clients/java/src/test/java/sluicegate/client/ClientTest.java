@@ -3,6 +3,7 @@ package sluicegate.client;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
 
 import io.grpc.Status;
 import java.io.IOException;
@@ -47,6 +48,69 @@ public final class ClientTest {
     assertEquals("QUEUE_FULL", error.reason());
     assertEquals(List.of(new Violation("sampling_params.top_p", "must be in (0, 1], got 3.0")), error.violations());
     assertEquals(Optional.of(Duration.ofMillis(1500)), error.retryAfter());
+  }
+
+  /** Details that cannot be read are left out. */
+  @Test
+  public void detailsMayBeGarbage() {
+    server.refusals = 2;
+    for (var garbled : FakeServer.garbled()) {
+      server.refusal = garbled;
+      var error = assertThrows(SluicegateException.class, () -> client.generate(REQUEST));
+      assertEquals(Status.Code.RESOURCE_EXHAUSTED, error.code());
+      assertEquals("", error.reason());
+    }
+  }
+
+  /** A server that says "again", but not when, or that is away, is asked less and less often. */
+  @Test
+  public void waitsDoubleWhereNobodySays() {
+    server.refusals = 100;
+    for (var failure : List.of(
+        FakeServer.refusal(Status.Code.RESOURCE_EXHAUSTED, 0), Status.UNAVAILABLE.asRuntimeException())) {
+      server.refusal = failure;
+      var waits = new ArrayList<Long>();
+      var options = attempts(4).withMaxWait(Duration.ofMillis(350))
+          .withOnWait((refusal, wait) -> waits.add(wait.toMillis()));
+      assertThrows(SluicegateException.class, () -> client.generate(REQUEST, options));
+      assertEquals(3, waits.size());
+      assertTrue(waits.toString(), waits.get(0) >= 100 && waits.get(0) <= 200 && waits.get(1) >= 175);
+      assertTrue(waits.toString(), waits.stream().allMatch(wait -> wait <= 350));
+    }
+  }
+
+  /** A server that asks for a longer wait than maxWait is not waited for. */
+  @Test
+  public void waitsAreBounded() {
+    server.refusals = 100;
+    for (long millis : List.of(31_000L, Long.MAX_VALUE)) {
+      server.refusal = FakeServer.refusal(Status.Code.RESOURCE_EXHAUSTED, millis);
+      assertThrows(SluicegateException.class, () -> client.generate(REQUEST, attempts(5)));
+    }
+    assertEquals(2, server.calls.get());
+  }
+
+  /** A timeout beyond the end of the clock is none. */
+  @Test
+  public void timeoutsMayBeLong() {
+    var options = CallOptions.DEFAULT.withTimeout(Duration.ofSeconds(Long.MAX_VALUE));
+    assertEquals("Paris", client.generate(REQUEST, options).getOutputs(0).getText());
+  }
+
+  /** A server that is there again is found by the next attempt. */
+  @Test
+  public void serversComeBack() throws IOException {
+    int port = server.port();
+    server.close();
+    var again = new AtomicReference<FakeServer>();
+    var options = attempts(100).withMaxWait(Duration.ofMillis(10)).withOnWait((failure, wait) -> {
+      assertEquals(Status.Code.UNAVAILABLE, failure.code());
+      if (again.get() == null) {
+        again.set(FakeServer.at(port));
+      }
+    });
+    assertEquals("Paris", client.generate(REQUEST, options).getOutputs(0).getText());
+    again.get().close();
   }
 
   /** Without RetryInfo there is one attempt. */
@@ -120,7 +184,8 @@ public final class ClientTest {
     server.refusals = 100;
     server.refusal = FakeServer.refusal(Status.Code.UNAVAILABLE, ONE_HOUR_MILLIS);
     var waiting = new AtomicReference<GenerateStream>();
-    var options = attempts(5).withOnWait((refusal, wait) -> waiting.get().cancel());
+    var options = attempts(5).withMaxWait(Duration.ofDays(1))
+        .withOnWait((refusal, wait) -> waiting.get().cancel());
     try (var stream = client.generateStream(REQUEST, options)) {
       waiting.set(stream);
       assertFalse(stream.hasNext());

@@ -1,6 +1,7 @@
 package sluicegate.client;
 
 import com.google.protobuf.Any;
+import com.google.protobuf.ByteString;
 import com.google.protobuf.Duration;
 import com.google.rpc.BadRequest;
 import com.google.rpc.ErrorInfo;
@@ -18,6 +19,8 @@ import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.StreamObserver;
 import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import sluicegate.v1.GenerateRequest;
@@ -42,8 +45,36 @@ final class FakeServer extends InferenceServiceImplBase implements ServerInterce
   private final Server server;
 
   FakeServer() throws IOException {
-    server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+    this(0);
+  }
+
+  private FakeServer(int port) throws IOException {
+    server = Grpc.newServerBuilderForPort(port, InsecureServerCredentials.create())
         .addService(this).intercept(this).build().start();
+  }
+
+  static FakeServer at(int port) {
+    try {
+      return new FakeServer(port);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  int port() {
+    return server.getPort();
+  }
+
+  /** Two refusals: one whose details are none, and one of whose details one is none. */
+  static List<StatusRuntimeException> garbled() {
+    byte[] garbage = {-1, -1, -1};
+    var trailers = new Metadata();
+    trailers.put(Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER), garbage);
+    var errorInfo = Any.pack(ErrorInfo.getDefaultInstance()).toBuilder().setValue(ByteString.copyFrom(garbage));
+    var status = com.google.rpc.Status.newBuilder()
+        .setCode(Status.Code.RESOURCE_EXHAUSTED.value()).addDetails(errorInfo);
+    return List.of(
+        Status.RESOURCE_EXHAUSTED.asRuntimeException(trailers), StatusProto.toStatusRuntimeException(status.build()));
   }
 
   /** A refusal with all details; {@code retryMillis} negative: without RetryInfo. */
