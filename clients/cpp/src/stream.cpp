@@ -18,9 +18,14 @@ Stream::Impl::~Impl() {
 
 bool Stream::Impl::Read(v1::GenerateStreamResponse* event) {
   while (reader_) {
-    if (reader_->Read(event)) return answered_ = true;
-    const grpc::Status status = reader_->Finish();
+    if (reader_->Read(event)) {
+      finished_ = event->has_finished();
+      return answered_ = true;
+    }
+    grpc::Status status = reader_->Finish();
     reader_ = nullptr;
+    // gRPC takes a message that it cannot read for the end.
+    if (status.ok() && !finished_) status = {grpc::INTERNAL, "the answer breaks off, or cannot be read"};
     code_ = status.error_code();
     if (!status.ok()) Recover(ErrorOf(status));
   }

@@ -40,6 +40,7 @@ class Stream::Impl {
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<Reader> reader_;  // null: the call has ended
   bool answered_ = false;
+  bool finished_ = false;  // the latest event was a `finished`, as the last one is
   grpc::StatusCode code_ = grpc::OK;
 };
 

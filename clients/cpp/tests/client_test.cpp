@@ -78,7 +78,11 @@ class FakeServer : public InferenceService::Service {
     GenerateStreamResponse event;
     event.mutable_delta()->set_text("Paris");
     writer->Write(event);
-    if (!endless) return after_first;
+    if (!endless) {
+      event.mutable_finished();
+      if (after_first.ok() && !breaks_off) writer->Write(event);
+      return after_first;
+    }
     while (writer->Write(event)) {
     }
     dropped.set_value(context->IsCancelled());
@@ -90,6 +94,7 @@ class FakeServer : public InferenceService::Service {
   grpc::Status status = Refusal(grpc::RESOURCE_EXHAUSTED, 1ms);
   grpc::Status after_first = grpc::Status::OK;
   bool endless = false;
+  bool breaks_off = false;
   std::promise<bool> dropped;
   std::string authorization;
 
@@ -219,6 +224,14 @@ void BegunStreamsAreNotRetried() {
   EXPECT(error && error->code() == grpc::UNAVAILABLE && server.calls == 1);
 }
 
+// A stream that ends well, but not with its answer's end, has failed: a message of it was lost.
+void StreamsThatBreakOff() {
+  FakeServer server;
+  server.breaks_off = true;
+  const auto error = ErrorOf([&] { TextOf(server.Connect().GenerateStream({})); });
+  EXPECT(error && error->code() == grpc::INTERNAL);
+}
+
 // Cancelling ends a stream without an error, also one that waits for its next attempt.
 void CancelEndsTheWait() {
   FakeServer server;
@@ -272,7 +285,7 @@ int main() {
   grpc::EnableDefaultHealthCheckService(true);
   for (const auto test : {ErrorsHaveDetails, ErrorsWithoutDetails, WaitsDoubleWhereNobodySays,
                           WaitsAreBounded, TimeoutsMayBeLong, RefusedCallsAreRetried, AttemptsAreBounded,
-                          RetriesKeepTheDeadline, RefusedStreamsAreRetried, BegunStreamsAreNotRetried,
+                          RetriesKeepTheDeadline, RefusedStreamsAreRetried, BegunStreamsAreNotRetried, StreamsThatBreakOff,
                           CancelEndsTheWait, DroppingCancels, TheKeyIsSent, CallsGoRound}) {
     test();
   }

@@ -3,6 +3,7 @@
 require 'minitest/autorun'
 require 'sluicegate'
 require_relative 'fake_server'
+require_relative 'garbage_server'
 
 # Errors, retries and cancelling, against a server in this process that answers as each test says.
 class ClientTest < Minitest::Test
@@ -136,6 +137,17 @@ class ClientTest < Minitest::Test
     stream.cancel
     assert_equal [[], :CANCELLED], [stream.to_a, stream.code]
     assert_raises(Sluicegate::DeadlineExceededError) { @client.generate_stream(REQUEST, timeout: 0.05).read }
+  end
+
+  # An answer that is no message is a fault of the server, too.
+  def test_answers_may_be_garbage
+    server = GarbageServer.new
+    client = Sluicegate::Client.new(server.address)
+    assert_equal :INTERNAL, assert_raises(Sluicegate::InternalError) { client.generate(REQUEST) }.code
+    assert_equal :INTERNAL, assert_raises(Sluicegate::InternalError) { client.generate_stream(REQUEST).read }.code
+  ensure
+    client&.close
+    server&.stop
   end
 
   # To leave the block early cancels the call at the server.

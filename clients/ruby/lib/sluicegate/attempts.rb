@@ -31,6 +31,11 @@ module Sluicegate
       wait
     end
 
+    # Whether the deadline has passed.
+    def late?
+      !@deadline.nil? && Time.now >= @deadline
+    end
+
     private
 
     # What the server asks for, or where it does not say when, or there was none, a backoff that doubles. Part of it is

@@ -73,6 +73,8 @@ module Sluicegate
       yield
     rescue GRPC::BadStatus => e
       raise from_status(e)
+    rescue Google::Protobuf::ParseError => e
+      raise InternalError.new("the answer cannot be read: #{e.message}", code: :INTERNAL)
     end
 
     def self.from_status(status)

@@ -71,9 +71,9 @@ module Sluicegate
     rescue GRPC::Core::CallError
       # Of a call that ends on this side before its first message, gRPC 1.51 loses the status (grpc/grpc#33283).
       raise GRPC::Cancelled, 'cancelled' if @cancelled
-      raise GRPC::DeadlineExceeded, 'Deadline Exceeded' if @attempts.deadline
+      raise GRPC::DeadlineExceeded, 'Deadline Exceeded' if @attempts.late?
 
-      raise
+      raise GRPC::Unavailable, 'the call ended before the server began to answer'
     end
 
     # Begins anew after +error+, or raises it; neither once the stream is cancelled, whatever it failed with meanwhile.
@@ -83,6 +83,8 @@ module Sluicegate
       return @code = :CANCELLED if @cancelled
       return start_attempt if wait
 
+      # Unless it has ended already: a message that cannot be read does not end it.
+      @operation.cancel
       @code = error.code
       raise error
     end

@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 
 /** The attempts of one call: how many are left, and until when. */
 final class Attempts {
@@ -14,11 +15,14 @@ final class Attempts {
   private static final Duration CENTURY = Duration.ofDays(365 * 100);
 
   private final CallOptions options;
+  private final BooleanSupplier isClosed;
   private final Optional<Deadline> deadline;
   private int failed;
 
-  Attempts(CallOptions options) {
+  /** None follows once the client {@code isClosed}, which gRPC tells as UNAVAILABLE. */
+  Attempts(CallOptions options, BooleanSupplier isClosed) {
     this.options = options;
+    this.isClosed = isClosed;
     this.deadline = options.timeout().map(timeout -> Deadline.after(nanos(timeout), TimeUnit.NANOSECONDS));
   }
 
@@ -35,7 +39,7 @@ final class Attempts {
   /** How long to wait before the next attempt; empty: {@code error} stands. */
   Optional<Duration> waitAfter(SluicegateException error) {
     failed++;
-    if (failed >= options.maxAttempts()) {
+    if (failed >= options.maxAttempts() || isClosed.getAsBoolean()) {
       return Optional.empty();
     }
     Optional<Duration> wait = wait(error).filter(this::isInTime);

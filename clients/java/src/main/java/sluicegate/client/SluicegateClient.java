@@ -44,7 +44,7 @@ public final class SluicegateClient implements AutoCloseable {
 
   /** The same as {@link #generate}, as it goes. Close the stream. */
   public GenerateStream generateStream(GenerateRequest request, CallOptions options) {
-    Attempts attempts = new Attempts(options);
+    Attempts attempts = new Attempts(options, channel::isShutdown);
     return new GenerateStream(() -> next(attempts).generateStream(request), attempts);
   }
 
@@ -83,7 +83,7 @@ public final class SluicegateClient implements AutoCloseable {
   }
 
   private <T> T call(Function<InferenceServiceBlockingStub, T> method, CallOptions options) {
-    Attempts attempts = new Attempts(options);
+    Attempts attempts = new Attempts(options, channel::isShutdown);
     while (true) {
       try {
         return method.apply(next(attempts));

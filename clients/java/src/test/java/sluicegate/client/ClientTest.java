@@ -4,6 +4,7 @@ import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
+import static org.junit.Assert.fail;
 
 import io.grpc.Status;
 import java.io.IOException;
@@ -95,6 +96,15 @@ public final class ClientTest {
   public void timeoutsMayBeLong() {
     var options = CallOptions.DEFAULT.withTimeout(Duration.ofSeconds(Long.MAX_VALUE));
     assertEquals("Paris", client.generate(REQUEST, options).getOutputs(0).getText());
+  }
+
+  /** A client that is closed has nothing to wait for. */
+  @Test
+  public void closedClientsDoNotTryAgain() {
+    client.close();
+    var options = attempts(5).withOnWait((failure, wait) -> fail("waits after " + failure));
+    assertEquals(Status.Code.UNAVAILABLE,
+        assertThrows(SluicegateException.class, () -> client.generate(REQUEST, options)).code());
   }
 
   /** A server that is there again is found by the next attempt. */
