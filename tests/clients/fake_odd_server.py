@@ -26,7 +26,7 @@ class OddService(InferenceServiceServicer):
 
     def GenerateMultiplexed(self, commands: Any, context: Any) -> Iterator[pb.MultiplexedResponse]:
         for command in commands:
-            ended = pb.Finished(finish_reason=99)  # type: ignore[arg-type]
+            ended = pb.Finished(finish_reason=99)  # type: ignore[arg-type]  # Of a version that is to come.
             yield pb.MultiplexedResponse(
                 events=[pb.GenerateStreamResponse(request_id=command.generate.request_id, finished=ended)]
             )

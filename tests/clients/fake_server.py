@@ -3,7 +3,8 @@ A prompt of tokens is answered with max_tokens words.
 
 "hang" waits until the call ends, "refuse" and "overload" fail with details, "leave" fails as a draining server does,
 "busy" as an overloaded one, but only for the first ``num_refusals`` calls. A stream breaks off before each "break", but
-only the first ``num_breaks`` times; a "vary" is another word in every call.
+only the first ``num_breaks`` times; a "vary" is another word in every call. The next ``num_live`` requests are
+taken for ones that it has already.
 """
 
 import threading
@@ -29,6 +30,7 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
     def __init__(self) -> None:
         self.num_refusals = 2
         self.num_breaks = 1
+        self.num_live = 0
         self.requests: list[Any] = []
         self.aborted: list[str] = []
         """Requests of multiplexed streams."""
@@ -108,6 +110,9 @@ class FakeInferenceService(pb_grpc.InferenceServiceServicer):
         for word in words:
             if word in _FAILURES:
                 _fail(context, *_FAILURES[word])
+        if self.num_live:
+            self.num_live -= 1
+            _fail(context, grpc.StatusCode.ALREADY_EXISTS, "that request is live")
         if "busy" in words and len(self.requests) <= self.num_refusals:
             _fail(context, *_BUSY)
         return words

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate_client import (
+    AlreadyExistsError,
     AsyncClient,
     Client,
     Delta,
@@ -88,6 +89,18 @@ def test_a_server_that_is_busy_when_a_stream_comes_back(client: Client, server: 
     server.service.num_refusals = 3
     assert [delta.text for delta in stream] == ["break ", "busy "]
     assert len(server.service.requests) == 4
+
+
+def test_a_server_that_still_has_the_request(client: Client, server: FakeServer) -> None:
+    """It is waited for until it has noticed that the reader is gone; a caller that takes the id of another is told."""
+    stream = client.stream("one break three", resume=True, request_id="mine")
+    assert next(stream).text == "one "
+    server.service.num_live = 2
+    assert [delta.text for delta in stream] == ["break ", "three "]
+    assert len(server.service.requests) == 4
+    server.service.num_live = 1
+    with pytest.raises(AlreadyExistsError):
+        list(client.stream("one", resume=True, request_id="mine"))
 
 
 def test_attempts_are_counted_from_the_last_new_delta(server: FakeServer) -> None:

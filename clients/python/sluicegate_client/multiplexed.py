@@ -11,7 +11,7 @@ import grpc
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate_client.async_errors import readable_async_errors
-from sluicegate_client.errors import CallCancelledError, InternalError, SluicegateError, error_of_request
+from sluicegate_client.errors import CallCancelledError, SluicegateError, error_of_request
 from sluicegate_client.events import StreamEvents
 from sluicegate_client.requests import GenerateOptions, generate_request
 from sluicegate_client.responses import Delta, Generation, Output
@@ -149,9 +149,6 @@ class MultiplexedSession:
             self._fail(CallCancelledError("the server has ended the session"))
         except SluicegateError as error:
             self._fail(error)
-        except Exception as error:  # Nobody may wait for ever, whatever the server sent.
-            self._fail(InternalError(f"the session cannot be read: {error}"))
-            raise
 
     def _dispatch(self, response: pb.MultiplexedResponse) -> None:
         for event in response.events:

@@ -4,7 +4,7 @@ import random
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate_client.delivered import Delivered, DiffersError
-from sluicegate_client.errors import SluicegateError, UnavailableError
+from sluicegate_client.errors import AlreadyExistsError, SluicegateError, UnavailableError
 from sluicegate_client.events import Call, StreamEvents
 from sluicegate_client.responses import Delta
 from sluicegate_client.retry import Attempts
@@ -70,6 +70,9 @@ class RepeatableStream(StreamEvents):
             self._broke_off = error
             self._delivered.repeat()
             self._call_has_begun = False
+        elif isinstance(error, AlreadyExistsError) and self._broke_off is not None:
+            # The server has not noticed yet that the request of this id has lost its reader.
+            error = self._broke_off
         return self._attempts.wait_s(error)
 
 

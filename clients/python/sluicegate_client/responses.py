@@ -20,9 +20,13 @@ class FinishReason(StrEnum):
     """An internal error of this sequence alone; with one sequence, or when all fail, the call raises instead."""
     REPETITION = "repetition"
     """The engine found the sequence repeating itself."""
+    OTHER = "other"
+    """A reason that only a newer client knows."""
 
     @classmethod
     def from_proto(cls, reason: pb.FinishReason.ValueType) -> Self:
+        if reason == pb.FINISH_REASON_UNSPECIFIED or reason not in pb.FinishReason.values():
+            return cls("other")
         return cls[pb.FinishReason.Name(reason).removeprefix("FINISH_REASON_")]
 
 
