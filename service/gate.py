@@ -1,5 +1,6 @@
 """Who is let in: the gateway's state as every call finds it."""
 
+import asyncio
 import enum
 import time
 from collections.abc import Callable
@@ -44,12 +45,16 @@ class Gate:
         self._asleep = False
         self._is_answering = True
         self._is_lame_duck = False
+        self.closed_for_good = asyncio.Event()
+        """Set when no call is let in any more."""
         self.on_asleep: Callable[[bool], None] = lambda _is_asleep: None
         """Called when the engine is put to sleep or woken."""
 
     def open(self, backend: Backend) -> None:
-        """Let calls in."""
-        self._backend, self._closed = backend, None
+        """Let calls in, unless it was closed for good meanwhile."""
+        self._backend = backend
+        if self._closed is Closed.LOADING:
+            self._closed = None
         self._tell_health()
 
     def be_lame_duck(self) -> None:
@@ -60,6 +65,7 @@ class Gate:
     def close(self, why: Closed) -> None:
         """Let no new call in. Calls that are in go on."""
         self._closed = why
+        self.closed_for_good.set()
         self._tell_health()
 
     def set_answering(self, is_answering: bool) -> None:

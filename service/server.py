@@ -13,7 +13,7 @@ The exit code is 0 when a signal ends a server that was ready, and 1 otherwise.
 import asyncio
 import logging
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -95,7 +95,7 @@ async def _serve(server: "GatewayServer", signals: ShutdownSignals) -> bool:
         await done_before(signals.first, server.finish_without_core())
         return False
     if not await done_before(signals.second, server.leave()):
-        await server.abort_all()
+        await server.drain(timeout_s=0)
     return True
 
 
@@ -184,27 +184,30 @@ class GatewayServer:
             await self.drain()
 
     async def leave(self) -> None:
-        """Be a lame duck, so that no call is refused by those who balance load and watch health; then drain."""
+        """Be a lame duck, so that no call is refused by those who balance load and watch health; then drain.
+
+        At once when nothing is served any more: a core is lost for good, or an operator has called Drain.
+        """
         assert self._team is not None, "started"
         if lame_duck_s := self._config.limits.lame_duck_s:
             self._gate.be_lame_duck()
             await self._team.be_lame_duck()
             logger.info("NOT_SERVING; new requests are served for another %g s", lame_duck_s)
-            await asyncio.sleep(lame_duck_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(lame_duck_s):
+                    await done_before(self._gate.closed_for_good, self.until_core_lost())
         await self.drain()
 
-    async def drain(self) -> None:
-        """Refuse new requests and wait for those that run, at most the drain time-out; what is left then is aborted."""
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """Refuse new requests and wait for those that run; what is left after ``timeout_s`` is aborted.
+
+        None: the drain time-out.
+        """
         assert self._team is not None, "started"
-        timeout_s = self._config.limits.drain_timeout_s
+        if timeout_s is None:
+            timeout_s = self._config.limits.drain_timeout_s
         num_aborted = sum(await asyncio.gather(self._gate.drain(timeout_s), self._team.drain(timeout_s)))
         logger.info("drained, %d requests aborted", num_aborted)
-
-    async def abort_all(self) -> None:
-        """End what still runs."""
-        assert self._team is not None, "started"
-        self.generator.abort_all()
-        await self._team.abort_all()
 
     async def stop(self) -> None:
         """Let the last answers leave, then release everything. Nothing of the gateway is left behind."""

@@ -55,7 +55,6 @@ ABORT = Method[list[str], int]("abort", list[str], int)
 """As ``Generator.abort``."""
 ABORT_ANYWHERE = Method[list[str], int]("abort_anywhere", list[str], int)
 """Of the primary: in all processes. The client of a worker does not know which of them has a request."""
-ABORT_ALL = Method[None, int]("abort_all", result=int)
 SET_ADAPTERS = Method[list[LoRARequest], None]("set_adapters", list[LoRARequest])
 """As ``Adapters.mirror``."""
 FORGET_PREFIXES = Method[None, None]("forget_prefixes")

@@ -124,10 +124,6 @@ class Team:
         """As ``Generator.abort``, of all workers."""
         return sum(await self._ask(methods.ABORT, list(request_ids)))
 
-    async def abort_all(self) -> int:
-        """As ``Generator.abort_all``, of all workers."""
-        return sum(await self._ask(methods.ABORT_ALL, None, _END_TIMEOUT_S))
-
     def tell_asleep(self, is_asleep: bool) -> None:
         """As ``Gate.set_asleep``, of all workers: soon."""
         self._work.begin(self._ask(methods.SET_ASLEEP, is_asleep))

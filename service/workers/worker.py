@@ -111,7 +111,6 @@ class Worker:
             methods.BE_LAME_DUCK: self._be_lame_duck,
             methods.DRAIN: self._drain,
             methods.ABORT: self._abort,
-            methods.ABORT_ALL: self._abort_all,
             methods.FORGET_PREFIXES: self._forget_prefixes,
             methods.EXCHANGE_CORE_LOADS: self._exchange_core_loads,
             methods.REPORT_LOAD: self._report_load,
@@ -211,10 +210,6 @@ class Worker:
     async def _abort(self, request_ids: list[str]) -> int:
         backend = self._backend
         return 0 if backend is None else backend.generator.abort(request_ids)
-
-    async def _abort_all(self, _: None) -> int:
-        backend = self._backend
-        return 0 if backend is None else backend.generator.abort_all()
 
     async def _forget_prefixes(self, _: None) -> None:
         if (backend := self._backend) is not None:

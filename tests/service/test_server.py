@@ -19,7 +19,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from core.wire.messages import EngineCoreOutput, FinishReason
 from service.models import ModelFiles
 from sluicegate.v1 import inference_service_pb2 as pb
-from sluicegate.v1.control_service_pb2 import AbortRequest
+from sluicegate.v1.control_service_pb2 import AbortRequest, DrainRequest
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from tests.service import parting_core
@@ -29,6 +29,7 @@ from tests.service.gateway_process import PACED_CORE, GatewayProcess
 
 PATIENT_CORE = [*PACED_CORE, "--shutdown-timeout", "300"]
 _TWO = {"max_tokens": 2, "ignore_eos": True}
+ENDLESS = pb.GenerateRequest(text="hi", sampling_params={"max_tokens": 1_000_000, "ignore_eos": True})
 Events = list[pb.GenerateStreamResponse]
 
 
@@ -120,7 +121,7 @@ async def test_what_outlasts_the_drain_is_aborted(byte_model: ModelFiles, short_
 async def test_a_lame_duck_serves_those_who_have_not_noticed(
     byte_model: ModelFiles, short_folder: Path, num_workers: int
 ) -> None:
-    """For its time it says NOT_SERVING in every process and takes requests; a second signal ends it at once."""
+    """For its time it says NOT_SERVING in every process and takes requests; a second signal aborts them and ends it."""
     gateway = GatewayProcess(byte_model, short_folder, lame_duck_s=300, num_workers=num_workers)
     async with gateway:
         address = await gateway.until_ready()
@@ -137,9 +138,42 @@ async def test_a_lame_duck_serves_those_who_have_not_noticed(
                 request = pb.GenerateRequest(text="hi", sampling_params=_TWO)
                 events = await events_of(InferenceServiceStub(channel), request)
                 assert events[-1].finished.finish_reason == pb.FINISH_REASON_LENGTH
+            running = [InferenceServiceStub(channel).GenerateStream(ENDLESS) for channel in stubs]
+            for stream in running:
+                assert (await stream.read()).HasField("started")
             gateway.send_signal(signal.SIGTERM)
+            for stream in running:
+                while (event := await stream.read()).HasField("delta"):
+                    pass
+                assert event.finished.finish_reason == pb.FINISH_REASON_ABORT
             assert await gateway.exit_code() == 0
         assert gateway.leftovers() == []
+
+
+async def test_a_lame_duck_whose_core_dies_ends(byte_model: ModelFiles, short_folder: Path) -> None:
+    """It has nothing to serve calls with, so that its time is over; the exit code says that the core was lost."""
+    async with GatewayProcess(byte_model, short_folder, lame_duck_s=300) as gateway:
+        await gateway.until_ready()
+        gateway.send_signal(signal.SIGTERM)
+        await gateway.until_logged("new requests are served for another 300 s")
+        gateway.core().kill()
+        assert await gateway.exit_code() == 1
+
+
+@pytest.mark.parametrize("drain_first", [True, False])
+async def test_a_lame_duck_that_is_drained_ends(byte_model: ModelFiles, short_folder: Path, drain_first: bool) -> None:
+    """Whether an operator calls Drain before the signal or after it: calls are refused, so nobody need wait."""
+    async with GatewayProcess(byte_model, short_folder, lame_duck_s=300) as gateway:
+        await gateway.until_ready()
+        async with grpc.aio.insecure_channel(await gateway.admin_address()) as channel:
+            if drain_first:
+                await ControlServiceStub(channel).Drain(DrainRequest())
+                gateway.send_signal(signal.SIGTERM)
+            else:
+                gateway.send_signal(signal.SIGTERM)
+                await gateway.until_logged("new requests are served for another 300 s")
+                await ControlServiceStub(channel).Drain(DrainRequest())
+            assert await gateway.exit_code() == 0
 
 
 async def test_a_lame_duck_drains_in_the_end(byte_model: ModelFiles, short_folder: Path) -> None:

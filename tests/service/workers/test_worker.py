@@ -53,7 +53,7 @@ async def test_what_it_is_told_while_it_is_opened(
     await ask(worker, methods.PREPARE, settings.to_json())
     opening = asyncio.ensure_future(ask(worker, methods.OPEN, Opening([LoRARequest("a", 1, "/a")])))
     await asyncio.sleep(0)
-    assert await ask(worker, methods.ABORT, ["r"]) == await ask(worker, methods.ABORT_ALL) == 0
+    assert await ask(worker, methods.ABORT, ["r"]) == 0
     assert cast(Report, await ask(worker, methods.REPORT_LOAD)).counted == b""
     await ask(worker, methods.FORGET_PREFIXES)
     await ask(worker, methods.SET_ASLEEP, True)
