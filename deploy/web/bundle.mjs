@@ -17,7 +17,7 @@ function hashed(text) {
 
 const [page, style, script] = await Promise.all([readFile("src/index.html", "utf8"), bundled("src/style.css"), bundled("src/main.ts")]);
 // The address of the server is the user's to choose, so any may be connected to.
-const policy = `default-src 'none'; script-src ${hashed(script)}; style-src ${hashed(style)}; img-src data:; connect-src *; base-uri 'none'; form-action 'none'`;
+const policy = `default-src 'none'; script-src ${hashed(script)}; style-src ${hashed(style)}; img-src data:; connect-src *; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'`;
 const parts = {
   policy: `<meta http-equiv="Content-Security-Policy" content="${policy}">`,
   style: `<style>${style}</style>`,

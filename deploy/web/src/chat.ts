@@ -18,7 +18,10 @@ export type Sampling = MessageInitShape<typeof GenerateRequestSchema>["samplingP
 export class Chat {
   private readonly messages: Message[] = [];
 
-  /** Returns what went wrong; the question is then no part of the conversation. `signal` cancels the call. */
+  /**
+   * Returns what went wrong. `signal` cancels the call. The question is part of the conversation only with an answer,
+   * of which there may be a part alone: templates of models know no turn without words.
+   */
   async ask(question: string, system: string, sampling: Sampling, server: Server, view: AnswerView, signal: AbortSignal): Promise<Failure | undefined> {
     const asked: Message = { role: "user", content: question };
     const before: Message[] = system ? [{ role: "system", content: system }] : [];
@@ -44,7 +47,7 @@ export class Chat {
       how = "stopped by you";
     }
     view.end(pace, how);
-    this.messages.push(asked, { role: "assistant", content: answer });
+    if (answer !== "") this.messages.push(asked, { role: "assistant", content: answer });
     return undefined;
   }
 }

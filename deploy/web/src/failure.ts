@@ -21,6 +21,8 @@ export class Failure {
   /** `error` is what a call threw. */
   static of(error: unknown): Failure {
     const status = ConnectError.from(error);
+    // From fetch, which tells a page no more than that it failed.
+    if (status.cause instanceof TypeError) return new Failure("UNAVAILABLE", `${NO_CONNECTION} (${status.rawMessage})`);
     const violations = status.findDetails(BadRequestSchema).flatMap((detail) => detail.fieldViolations);
     const delay = status.findDetails(RetryInfoSchema)[0]?.retryDelay;
     const seconds = delay && Number(delay.seconds) + delay.nanos / 1e9;
@@ -31,6 +33,8 @@ export class Failure {
     return new Failure("INVALID_ARGUMENT", "the settings cannot be sent", violations);
   }
 }
+
+const NO_CONNECTION = "The connection failed: the server is not there, has gone, or does not allow this page to call.";
 
 /** `InvalidArgument` is `INVALID_ARGUMENT` everywhere else. */
 function spelled(code = "Unknown"): string {

@@ -26,14 +26,16 @@ async function ask(question: string): Promise<void> {
   const view = transcript.answer();
   const failure = await attempt();
   finish(mine, failure);
-  if (failure === undefined) return;
-  view.fail(failure);
-  settings.mark(failure.violations);
+  // Unless a new chat has begun meanwhile, what has no answer is there to be sent again.
+  if (chat !== here || (failure === undefined && view.hasText)) return;
   if (message.value === "") message.value = question;
+  if (failure === undefined) return;
+  settings.mark(failure.violations);
+  view.fail(failure);
 
   async function attempt(): Promise<Failure | undefined> {
     try {
-      const server = connect(settings.text("address"), settings.text("api_key"));
+      const server = connect(settings.address(), settings.apiKey());
       return await here.ask(question, settings.text("system"), settings.sampling(), server, view, mine.signal);
     } catch (error) {
       view.notSent();
@@ -52,8 +54,6 @@ function begin(): AbortController {
 }
 
 function finish(mine: AbortController, failure: Failure | undefined): void {
-  // A new chat may have begun meanwhile, with an answer of its own.
-  if (running !== mine) return;
   running = undefined;
   status.textContent = failure ? "The answer failed." : mine.signal.aborted ? "Stopped." : "The answer is complete.";
   showRunning(false);
@@ -95,8 +95,13 @@ find("new-chat").addEventListener("click", () => {
 
 find("examples").addEventListener("click", (event) => {
   const example = event.target as HTMLElement;
-  if (example.tagName === "BUTTON" && running === undefined) void ask(example.textContent ?? "");
+  if (example.tagName !== "BUTTON" || running !== undefined) return;
+  void ask(example.textContent ?? "");
+  message.focus(); // The example that had it is hidden now.
 });
 
-// There is no room for it beside the conversation.
-if (window.matchMedia("(max-width: 50rem)").matches) find<HTMLDetailsElement>("settings").open = false;
+// There is no room for them beside the conversation.
+const narrow = window.matchMedia("(max-width: 50rem)");
+const makeRoom = () => (find<HTMLDetailsElement>("settings").open = !narrow.matches);
+narrow.addEventListener("change", makeRoom);
+makeRoom();

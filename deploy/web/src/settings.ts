@@ -6,10 +6,10 @@ import type { Violation } from "./failure";
 
 type Input = HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement;
 
-/** A setting that is not a number at all: the server, which checks the bounds, could not be asked. */
+/** A setting with which the server, which checks all else, could not be asked. */
 export class SettingError extends Error {
   constructor(readonly violations: readonly Violation[]) {
-    super("a setting is not a number");
+    super("a setting cannot be sent");
   }
 }
 
@@ -23,6 +23,17 @@ export class Settings {
 
   text(name: string): string {
     return this.input(name).value.trim();
+  }
+
+  /** A URL; empty: that of this page. Throws SettingError. */
+  address(): string {
+    return this.matching("address", /^(https?:\/\/\S+)?$/i, "must begin with http:// or https://");
+  }
+
+  /** Empty: none. Throws SettingError. */
+  apiKey(): string {
+    // What it is is nothing to be shown.
+    return this.matching("api_key", /^[\x21-\x7e]*$/, "must have none but printable ASCII characters, and no space");
   }
 
   /** What is left empty stays unset: then the model's own setting holds. Throws SettingError. */
@@ -54,6 +65,12 @@ export class Settings {
       input.removeAttribute("aria-describedby");
     });
     violations.forEach((violation) => this.markOne(violation));
+  }
+
+  private matching(name: string, pattern: RegExp, description: string): string {
+    const text = this.text(name);
+    if (!pattern.test(text)) throw new SettingError([{ field: name, description }]);
+    return text;
   }
 
   private markOne({ field, description }: Violation): void {

@@ -16,7 +16,7 @@ export class Transcript {
     this.welcome.hidden = true;
     const article = added(this.log, "article", "question");
     added(article, "h2", "unseen", "You");
-    added(article, "p", "text", text);
+    added(article, "p", "text", text).dir = "auto";
   }
 
   answer(): AnswerView {
@@ -32,8 +32,10 @@ export class Transcript {
 }
 
 export class AnswerView {
-  private readonly text: HTMLElement;
+  private readonly text = new Text();
   private readonly pace: HTMLElement;
+  private unseen = "";
+  private frame = 0;
 
   constructor(
     private readonly article: HTMLElement,
@@ -42,23 +44,27 @@ export class AnswerView {
     // Screen readers wait until it is complete, instead of reading tokens.
     article.setAttribute("aria-busy", "true");
     added(article, "h2", "", "Model");
-    this.text = added(article, "p", "text");
+    const paragraph = added(article, "p", "text");
+    paragraph.dir = "auto";
+    paragraph.append(this.text);
     this.pace = added(article, "p", "pace", "waiting for the first token");
   }
 
+  get hasText(): boolean {
+    return this.text.length > 0;
+  }
+
+  /** Seen with the next frame: a long text takes time to be laid out, and tokens may come faster. */
   more(text: string, pace: Pace): void {
-    this.followed(() => {
-      this.text.append(text);
-      this.pace.textContent = pace.toString();
-    });
+    this.unseen += text;
+    this.frame ||= requestAnimationFrame(() => this.show(pace.toString()));
   }
 
   /** `how` it ended, in a word or two. */
   end(pace: Pace, how: string): void {
-    this.followed(() => {
-      this.pace.textContent = `${pace} · ${how}`;
-      this.article.setAttribute("aria-busy", "false");
-    });
+    cancelAnimationFrame(this.frame);
+    this.show(`${pace} · ${how}`);
+    this.article.setAttribute("aria-busy", "false");
   }
 
   /** Nothing came, since nothing was asked. */
@@ -68,15 +74,23 @@ export class AnswerView {
   }
 
   fail(failure: Failure): void {
+    const box = added(this.article, "div", "failure");
+    box.setAttribute("role", "alert");
+    added(box, "strong", "", failure.code);
+    if (failure.violations.length > 0) listViolations(box, failure);
+    else added(box, "p", "", failure.message);
+    if (failure.retryAfterSeconds !== undefined) {
+      added(box, "p", "", `The server asks to try again after ${failure.retryAfterSeconds} s.`);
+    }
+    box.scrollIntoView({ block: "nearest" });
+  }
+
+  private show(pace: string): void {
+    this.frame = 0;
     this.followed(() => {
-      const box = added(this.article, "div", "failure");
-      box.setAttribute("role", "alert");
-      added(box, "strong", "", failure.code);
-      if (failure.violations.length > 0) listViolations(box, failure);
-      else added(box, "p", "", failure.message);
-      if (failure.retryAfterSeconds !== undefined) {
-        added(box, "p", "", `The server asks to try again after ${failure.retryAfterSeconds} s.`);
-      }
+      this.text.appendData(this.unseen);
+      this.unseen = "";
+      this.pace.textContent = pace;
     });
   }
 
@@ -96,6 +110,8 @@ function listViolations(box: HTMLElement, failure: Failure): void {
     added(item, "code", "", field);
     item.append(` ${description}`);
   }
+  // All that was said is sent with each question: a conversation outgrows the model in the end.
+  if (failure.violations.some(({ field }) => field === "chat")) added(box, "p", "", "A new chat has room again.");
 }
 
 /** Text is always text: what a model says is never markup. */

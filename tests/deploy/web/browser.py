@@ -46,6 +46,10 @@ class Browser:
         """Types it, and Enter."""
         self._one("#message").send_keys(question, Keys.ENTER)
 
+    def set_message(self, text: str) -> None:
+        """As if it was pasted: keys take their time."""
+        self.driver.execute_script("arguments[0].value = arguments[1]", self._one("#message"), text)
+
     def press(self, key: str) -> None:
         """Whatever has the focus gets it."""
         webdriver.ActionChains(self.driver).send_keys(key).perform()
