@@ -77,8 +77,8 @@ class Envoy:
 @contextmanager
 def proxying(config: dict[str, Any], folder: Path) -> Iterator[Envoy]:
     """Runs with ``config``, at any free ports, until the block ends. ``folder`` is for its files."""
-    for place in (config["admin"], config["static_resources"]["listeners"][0]):
-        place["address"]["socket_address"]["port_value"] = 0
+    config["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
+    config["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = 0
     file, admin_file = folder / "envoy.json", folder / "admin"
     file.write_text(json.dumps(config))
     flags = ["--concurrency", "1", "--disable-hot-restart", "--admin-address-path", admin_file]

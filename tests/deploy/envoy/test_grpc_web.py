@@ -98,6 +98,13 @@ def test_pages_of_other_sites_may_not_call(envoy: Envoy) -> None:
     assert headers["access-control-allow-origin"] is None
 
 
+def test_names_that_lead_here_are_named(envoy: Envoy) -> None:
+    """A site cannot have its own name lead to this Envoy, so that its pages would be of the same site as it."""
+    ask = urllib.request.Request(f"http://{envoy.address}/{STREAM}", b"", {"host": "rebound.example"})
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(ask, timeout=60)
+
+
 def test_the_page_is_at_the_root(envoy: Envoy) -> None:
     """As HTML that nobody frames; other paths are not there."""
     with urllib.request.urlopen(f"http://{envoy.address}/", timeout=60) as answer:
