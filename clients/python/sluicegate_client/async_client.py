@@ -162,7 +162,8 @@ class AsyncClient:
         """
 
         def open_call(commands: AsyncIterator[pb.MultiplexedRequest]) -> Any:
-            return self._stub.GenerateMultiplexed(commands, timeout=timeout, metadata=self._metadata)
+            deadline = None if timeout is None else Deadline(timeout).remaining_s
+            return self._stub.GenerateMultiplexed(commands, timeout=deadline, metadata=self._metadata)
 
         return MultiplexedSession(open_call, self._address)
 

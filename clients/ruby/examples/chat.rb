@@ -22,11 +22,11 @@ def message(role, content)
   Sluicegate::V1::ChatMessage.new(role: role, content: content)
 end
 
-ca = ENV.fetch('SLUICEGATE_TLS_CA', nil)
+ca, key = %w[SLUICEGATE_TLS_CA SLUICEGATE_API_KEY].map { |name| ENV.fetch(name, '') }
 client = Sluicegate::Client.new(
   ENV.fetch('SLUICEGATE_ADDRESS', '127.0.0.1:50051'),
-  credentials: ca && Sluicegate.tls_credentials(ca: ca),
-  api_key: ENV.fetch('SLUICEGATE_API_KEY', nil)
+  credentials: (Sluicegate.tls_credentials(ca: ca) unless ca.empty?),
+  api_key: (key unless key.empty?)
 )
 request = Sluicegate::V1::GenerateRequest.new(
   chat: Sluicegate::V1::Chat.new,
