@@ -77,16 +77,24 @@ def test_hub_token_is_the_init_containers_alone() -> None:
 
 
 def test_pulled_models_are_found() -> None:
-    """Who pulls and who serves name the same model and the same caches; only who pulls may write."""
-    server = render("init-pull").server
-    for name in ("pull", "gateway", "core"):
-        each = server.container(name)
-        assert each["args"][1] == "Qwen/Qwen3-0.6B"
-        caches = {variable["name"]: variable.get("value") for variable in each["env"]}
-        (mount,) = [mount for mount in each["volumeMounts"] if mount["name"] == "model"]
-        assert caches["XDG_CACHE_HOME"] == mount["mountPath"]
-        assert caches["HF_HOME"].startswith(mount["mountPath"])
-        assert mount.get("readOnly", False) == (name != "pull")
+    """Who pulls and who serves name the same model and the same cache; only who pulls may write."""
+    for model, cache in (("Qwen/Qwen3-0.6B", "HF_HOME"), ("gemma3-270m", "XDG_CACHE_HOME")):
+        server = render_with(f'model={{"source":"pull","name":"{model}"}}').server
+        for name in ("pull", "gateway", "core"):
+            each = server.container(name)
+            assert each["args"][1] == model
+            (mount,) = [mount for mount in each["volumeMounts"] if mount["name"] == "model"]
+            assert _variables(each)[cache].startswith(mount["mountPath"])
+            assert mount.get("readOnly", False) == (name != "pull")
+
+
+def _variables(container: Object) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
+
+
+def test_vllm_may_write_to_its_cache() -> None:
+    """Which is in XDG_CACHE_HOME, or else in HOME: not where the model is, which is read-only for it."""
+    assert "XDG_CACHE_HOME" not in _variables(render("vllm").server.container("serve"))
 
 
 @pytest.mark.parametrize(

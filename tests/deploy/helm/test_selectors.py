@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.helm.chart import NAMESPACE, VARIANTS, Object, Pod, Rendered, render, render_with, values_file
+from tests.deploy.helm.chart import NAMESPACE, VARIANTS, Pod, Rendered, render, render_with, values_file
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -143,9 +143,18 @@ def test_services_lead_to_ports_of_the_pods(variant: str) -> None:
     for service in rendered.of_kind("Service"):
         for port in service["spec"]["ports"]:
             assert port["targetPort"] in container_ports(rendered.server)
-        grpc = next(port for port in service["spec"]["ports"] if port["name"] == "grpc")
         has_tls = "tls" in {volume["name"] for volume in rendered.server.spec["volumes"]}
-        assert grpc["appProtocol"] == ("https" if has_tls else "kubernetes.io/h2c")
+        protocols = {"grpc": "https" if has_tls else "kubernetes.io/h2c", "metrics": "http"}
+        assert [port["appProtocol"] for port in service["spec"]["ports"]] == [
+            protocols[port["name"]] for port in service["spec"]["ports"]
+        ]
+
+
+def test_metrics_are_not_for_everyone() -> None:
+    """Who reaches a load balancer reaches gRPC alone: metrics have a Service of their own, without an address."""
+    rendered = render_with('service.type="LoadBalancer"', "metrics.serviceMonitor.enabled=true")
+    by_type = {each["spec"]["type"]: each for each in rendered.of_kind("Service") if "clusterIP" not in each["spec"]}
+    assert [port["name"] for port in by_type["LoadBalancer"]["spec"]["ports"]] == ["grpc"]
 
 
 @each_variant
@@ -156,6 +165,31 @@ def test_policies_name_ports_of_the_pods(variant: str) -> None:
         ports = [port["port"] for rule in policy["spec"]["ingress"] for port in rule.get("ports", ())]
         assert ports == ["grpc", "metrics"]
         assert {*ports} <= {*container_ports(rendered.server)}
+
+
+def test_helm_test_is_let_in() -> None:
+    """Whomever else a policy lets in."""
+    rendered = render("hardened")
+    (policy,) = rendered.of_kind("NetworkPolicy")
+    (test,) = [pod for pod in rendered.pods() if pod.labels["app.kubernetes.io/component"] == "test"]
+    assert any(
+        matches(peer["podSelector"], test.labels)
+        for peer in policy["spec"]["ingress"][0]["from"]
+        if "namespaceSelector" not in peer
+    )
+
+
+def test_labels_are_each_there_once() -> None:
+    """One that is said of everything and of an object comes from the object."""
+    rendered = render_with(
+        'commonLabels={"team":"a","release":"b"}',
+        'podLabels.team="c"',
+        'metrics.serviceMonitor={"enabled":true,"labels":{"release":"d"}}',
+    )
+    (monitor,) = rendered.of_kind("ServiceMonitor")
+    assert (rendered.server.labels["team"], monitor["metadata"]["labels"]["release"]) == ("c", "d")
+    assert rendered.text.count("team: c") == 1
+    assert "team: a" not in rendered.text.partition("kind: Deployment")[2].partition("template:")[2].partition("---")[0]
 
 
 def test_ranks_of_a_group_reach_each_other() -> None:
@@ -179,7 +213,14 @@ def test_group_and_service_have_different_names() -> None:
 
 
 def test_long_names_stay_valid() -> None:
-    """Whatever the release is called, names with a group's numbers fit into the 63 characters of a label."""
-    long: list[Object] = [*render("lws-torch", release="r" * 53).objects]
-    names = [each["metadata"]["name"] for each in long]
+    """Whatever the release is called, names with a group's numbers fit into the 63 characters of a label; releases that
+    differ in their last letter only have no name in common."""
+    names = {name for _, name in _names(render("lws-torch", release="r" * 53))}
     assert all(len(f"{name}-10-100") <= 63 and not name.endswith("-") for name in names)
+    assert not names & {name for _, name in _names(render("lws-torch", release="r" * 52 + "s"))}
+
+
+def test_names_of_services() -> None:
+    """They have no dots, which a release's may have."""
+    services = render("lws-torch", release="my.llm").of_kind("Service")
+    assert [each["metadata"]["name"] for each in services] == ["my-llm-sluicegate", "my-llm-sluicegate-headless"]

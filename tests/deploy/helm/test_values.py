@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.helm.chart import CHART, NAMESPACE, RELEASE, VARIANTS, refusal, values_file
+from tests.deploy.helm import validators
+from tests.deploy.helm.chart import (
+    CHART,
+    KUBERNETES,
+    NAMESPACE,
+    RELEASE,
+    VARIANTS,
+    refusal,
+    render_with,
+    values_file,
+)
 from tests.deploy.helm.program import helm
 from tests.deploy.helm.values_table import README, table, with_table
 
@@ -34,9 +44,10 @@ def _unknown(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> 
 
 
 def test_schema_names_every_value() -> None:
-    """By name, however deep; and what it names at the top are values, but for helm's own `global`."""
+    """By name, however deep; and what it names at the top are values, but for helm's own `global`, and `enabled`, by
+    which a chart that has this one as a part may leave it out."""
     assert [*_unknown(VALUES, SCHEMA)] == []
-    assert SCHEMA["properties"].keys() - VALUES.keys() == {"global"}
+    assert SCHEMA["properties"].keys() - VALUES.keys() == {"global", "enabled"}
 
 
 def _unbounded(schema: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -91,6 +102,20 @@ def test_schema_takes_no_other_names() -> None:
         (("inferencePool.enabled=true",), "'/inferencePool/endpointPicker/name': minLength: got 0, want 1"),
         (("route.enabled=true",), "'/route/parentRefs': minItems: got 0, want 1"),
         (("networkPolicy.grpcFrom=[]",), "'/networkPolicy/grpcFrom': minItems: got 0, want 1"),
+        (("networkPolicy.grpcFrom=null",), "at '/networkPolicy': missing property 'grpcFrom'"),
+        (("ports.health=50051",), "ports: each has to be another one"),
+        (('core.resources.limits.cpu="half"',), "'/core/resources/limits/cpu': 'half' does not match pattern"),
+        (('worker.image={"tag":"latest"}',), "worker.image.tag: latest is another image every day"),
+        (
+            ('strategy.rollingUpdate={"maxSurge":0}',),
+            "strategy.rollingUpdate: with neither maxSurge nor maxUnavailable",
+        ),
+        (("multiNode.maxUnavailable=0",), "multiNode: with neither maxSurge nor maxUnavailable"),
+        (('fullnameOverride="a.b"',), "'/fullnameOverride': 'a.b' does not match pattern"),
+        (('nameOverride="a b"',), "'/nameOverride': 'a b' does not match pattern"),
+        (('podLabels={"app.kubernetes.io/component":"x"}',), "invalid propertyName 'app.kubernetes.io/component'"),
+        (('commonLabels={"helm.sh/chart":"x"}',), "invalid propertyName 'helm.sh/chart'"),
+        (('model={"source":"pull","name":"--x"}',), "'/model/name': '--x' does not match pattern"),
         (("autoscaling.enabled=true", "keda.enabled=true"), "autoscaling.enabled and keda.enabled: one of them"),
         (
             ("autoscaling.enabled=true", "autoscaling.minReplicas=9"),
@@ -115,6 +140,70 @@ def test_schema_takes_no_other_names() -> None:
 def test_wrong_values(settings: tuple[str, ...], message: str) -> None:
     """Each is refused, by its name and what would be right."""
     assert message in refusal(*settings)
+
+
+def test_release_that_begins_with_a_digit() -> None:
+    """It is refused, since no Service may be called so, until it has another name."""
+    arguments = ("template", "7b", str(CHART))
+    assert "fullnameOverride: a Service's name begins with a letter" in helm(*arguments).stderr
+    assert helm(*arguments, "--set", "fullnameOverride=llm").returncode == 0
+
+
+NULLABLE = {
+    "model.kvCacheMemory",
+    "networkPolicy.metricsFrom",
+    "podLabels",
+    "topologySpreadConstraints",
+    "strategy.rollingUpdate",
+    "metrics.dashboard.labels",
+    "inferencePool.appProtocol",
+    "autoscaling.behavior",
+    *(f"{command}.resources" for command in ("gateway", "core", "serve", "worker")),
+    *(f"probes.{name}.{field}" for name in ("readiness", "liveness") for field in ("periodSeconds", "timeoutSeconds")),
+    *(f"probes.{name}.failureThreshold" for name in ("readiness", "liveness")),
+    "probes.startup.timeoutSeconds",
+}
+"""Values with a default that `null` may take away."""
+
+
+def _defaults(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
+    """Path of each default that is not empty, and whether the schema wants the value."""
+    schema = _resolved(schema)
+    for key, value in values.items():
+        if "properties" not in schema or value in ("", [], {}) or f"{path}{key}" in NULLABLE:
+            continue
+        yield f"{path}{key}", key in schema.get("required", ())
+        if isinstance(value, dict):
+            yield from _defaults(value, schema["properties"][key], f"{path}{key}.")
+
+
+def test_null_is_refused_or_means_nothing() -> None:
+    """`null` takes a default away: the schema refuses it, or the objects are valid without."""
+    assert [path for path, is_required in _defaults(VALUES, SCHEMA) if not is_required] == []
+    features = ("autoscaling.enabled=true", "networkPolicy.enabled=true", "metrics.dashboard.enabled=true")
+    empty = ("config", "gateway.image", "core.image", "commonLabels", "podAnnotations", "nodeSelector", "tolerations")
+    rendered = render_with(*features, *(f"{path}=null" for path in (*NULLABLE, *empty)))
+    assert validators.kubernetes(rendered, KUBERNETES[-1]) > 6
+    assert ": null" not in rendered.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("core.resources.limits.cpu=0.5",),
+        ('strategy.type="Recreate"',),
+        ("enabled=true",),
+        ('tls={"enabled":true,"secretName":"123"}', 'apiKeys.secretName="1e3"', 'priorityClassName="1"'),
+        ('nameOverride="99"', 'serviceAccount.name="007"', 'model={"source":"pvc","pvc":{"claimName":"true"}}'),
+    ],
+)
+def test_right_values(settings: tuple[str, ...]) -> None:
+    """What Kubernetes takes is taken: fractions, names that look like numbers."""
+    rendered = render_with(*settings)
+    assert validators.kubernetes(rendered, KUBERNETES[-1]) > 5
+    assert (
+        "rollingUpdate" not in rendered.server.owner["spec"]["strategy"] or 'strategy.type="Recreate"' not in settings
+    )
 
 
 def test_readme_has_every_value() -> None:
@@ -158,6 +247,7 @@ def test_notes(variant: str) -> None:
     values = yaml.safe_load(values_file(variant).read_text())
     assert ("--tls-ca" in notes) == ("tls" in values)
     assert ("SLUICEGATE_API_KEY" in notes) == ("apiKeys" in values)
+    assert ("SLUICEGATE_ADMIN_KEY" in notes) == ("adminKeys" in values)
     assert ("--model-server-metrics-port" in notes) == ("inferencePool" in values)
     assert ("-headless." in notes) == (variant != "minimal")
     name = values.get("fullnameOverride", f"{RELEASE}-sluicegate")

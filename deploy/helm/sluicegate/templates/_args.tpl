@@ -11,14 +11,14 @@
 {{/* What `gateway` and `serve` have in common. */}}
 {{- define "sluicegate.gatewayArgs" -}}
 {{- with include "sluicegate.model" . }}
-- {{ . }}
+- {{ . | quote }}
 {{- end }}
 - --grpc-address={{ .Values.listenHost }}:{{ .Values.ports.grpc }}
 - --health-address={{ .Values.listenHost }}:{{ .Values.ports.health }}
 - --metrics-address={{ .Values.listenHost }}:{{ .Values.ports.metrics }}
 - --admin-address=127.0.0.1:{{ .Values.ports.admin }}
 {{- with .Values.model.servedName }}
-- --served-model-name={{ . }}
+- {{ printf "--served-model-name=%s" . | quote }}
 {{- end }}
 - --core-load-timeout={{ int .Values.model.loadTimeoutSeconds }}
 - --lame-duck={{ int .Values.shutdown.lameDuckSeconds }}
@@ -85,7 +85,7 @@ core dials tcp, and is answered there. */}}
 {{- if eq .Values.engine.type "torch" -}}
 - core
 {{- with include "sluicegate.model" . }}
-- {{ . }}
+- {{ . | quote }}
 {{- end }}
 {{ include "sluicegate.handshakeArg" . }}
 - --survive-frontend
@@ -106,7 +106,7 @@ core dials tcp, and is answered there. */}}
 {{- if eq .Values.engine.type "torch" -}}
 - core
 {{- with include "sluicegate.model" . }}
-- {{ . }}
+- {{ . | quote }}
 {{- end }}
 - --headless
 {{ include "sluicegate.coreShutdownArg" . }}
@@ -127,7 +127,7 @@ core dials tcp, and is answered there. */}}
 {{- include "sluicegate.engineArgs" $root }}
 {{- else }}
 - --engine=vllm
-- --engine-python={{ $root.Values.engine.vllm.python }}
+- {{ printf "--engine-python=%s" $root.Values.engine.vllm.python | quote }}
 {{- end }}
 {{- with index . 1 }}
 {{ toYaml . }}
@@ -142,7 +142,7 @@ core dials tcp, and is answered there. */}}
 - -m
 - vllm.entrypoints.cli.main
 - serve
-- {{ include "sluicegate.model" . }}
+- {{ include "sluicegate.model" . | quote }}
 - --headless
 {{- end -}}
 

@@ -10,10 +10,14 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Where what was pulled is kept. Of a model of the hub that is the hub's own cache, and the one of everything else stays
+in HOME: vLLM writes to it, and who serves has the model read-only. */}}
 {{- define "sluicegate.modelEnv" -}}
-{{- if eq .Values.model.source "pull" }}
-- {name: XDG_CACHE_HOME, value: /mnt/models}
+{{- if ne .Values.model.source "pull" }}
+{{- else if contains "/" .Values.model.name }}
 - {name: HF_HOME, value: /mnt/models/huggingface}
+{{- else }}
+- {name: XDG_CACHE_HOME, value: /mnt/models}
 {{- end }}
 {{- end -}}
 
@@ -22,12 +26,12 @@
 {{- if eq $model.source "image" }}
 - name: model
   image:
-    reference: {{ $model.image.reference }}
+    reference: {{ $model.image.reference | quote }}
     pullPolicy: {{ $model.image.pullPolicy }}
 {{- else if $model.pvc.claimName }}
 - name: model
   persistentVolumeClaim:
-    claimName: {{ $model.pvc.claimName }}
+    claimName: {{ $model.pvc.claimName | quote }}
     {{- if eq $model.source "pvc" }}
     readOnly: true
     {{- end }}
@@ -40,15 +44,15 @@
 
 {{/* (root, whether it may be written to) */}}
 {{- define "sluicegate.modelMount" -}}
-{{- $root := index . 0 -}}
-{{- if ne $root.Values.model.source "embedded" }}
+{{- $model := (index . 0).Values.model -}}
+{{- if ne $model.source "embedded" }}
 - name: model
   mountPath: /mnt/models
   {{- if not (index . 1) }}
   readOnly: true
   {{- end }}
-  {{- with $root.Values.model.pvc.subPath }}
-  subPath: {{ . }}
+  {{- with $model.pvc.subPath }}
+  subPath: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end -}}
@@ -56,7 +60,7 @@
 {{- define "sluicegate.modelPull" -}}
 {{- if eq .Values.model.source "pull" }}
 - name: pull
-  image: {{ include "sluicegate.clientImage" . }}
+  image: {{ include "sluicegate.clientImage" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [sluicegate]
   args: [pull, {{ .Values.model.name | quote }}]
@@ -67,7 +71,7 @@
     {{- if .secretName }}
     - name: HF_TOKEN
       valueFrom:
-        secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}
+        secretKeyRef: {name: {{ .secretName | quote }}, key: {{ .key | quote }}}
     {{- end }}
     {{- end }}
   resources:

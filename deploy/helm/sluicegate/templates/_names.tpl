@@ -1,17 +1,20 @@
 {{/* Names and labels. Selectors hold what never changes with a version: they are immutable. */}}
 
 {{- define "sluicegate.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimAll "-" -}}
 {{- end -}}
 
-{{/* Short enough for what is put behind it: LeaderWorkerSet names pods NAME-group-0-1, and labels end at 63. */}}
+{{/* Short enough for what is put behind it: LeaderWorkerSet names pods NAME-group-0-1, and labels end at 63. What is cut
+off counts still: releases with long names that begin alike have objects of their own. No dots, for Services. */}}
 {{- define "sluicegate.fullname" -}}
+{{- $name := include "sluicegate.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | replace "." "-" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains (include "sluicegate.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride -}}
+{{- else if gt (len $full) 40 -}}
+{{- printf "%s-%s" (trunc 33 $full | trimSuffix "-") (sha256sum .Release.Name | trunc 6) -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "sluicegate.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- $full -}}
 {{- end -}}
 {{- end -}}
 
@@ -25,8 +28,8 @@
 
 {{/* Of all pods of the release. */}}
 {{- define "sluicegate.releaseLabels" -}}
-app.kubernetes.io/name: {{ include "sluicegate.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "sluicegate.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* Of the pods that clients call. */}}
@@ -43,7 +46,7 @@ matchExpressions:
   - {key: app.kubernetes.io/component, operator: In, values: [server, worker]}
 {{- end -}}
 
-{{/* Of every object, but for app.kubernetes.io/component. */}}
+{{/* Of every object. */}}
 {{- define "sluicegate.labels" -}}
 {{ include "sluicegate.releaseLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -54,10 +57,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{/* (root, labels of its own, which come before commonLabels) */}}
+{{- define "sluicegate.labelsWith" -}}
+{{- include "sluicegate.labels" (index . 0) | fromYaml | merge (deepCopy (default dict (index . 1))) | toYaml -}}
+{{- end -}}
+
 {{/* (root, image that overrides) */}}
 {{- define "sluicegate.image" -}}
 {{- $root := index . 0 -}}
-{{- $image := merge (dict) (index . 1) -}}
+{{- $image := default dict (index . 1) -}}
 {{- $repository := default $root.Values.image.repository $image.repository -}}
 {{- $digest := default (ternary "" $root.Values.image.digest (hasKey $image "repository")) $image.digest -}}
 {{- if $digest -}}
@@ -83,6 +91,10 @@ apiVersion: apps/v1
 kind: Deployment
 name: {{ include "sluicegate.fullname" . }}
 {{- end -}}
+{{- end -}}
+
+{{- define "sluicegate.metricsService" -}}
+{{- include "sluicegate.fullname" . -}}-metrics
 {{- end -}}
 
 {{- define "sluicegate.isScaled" -}}

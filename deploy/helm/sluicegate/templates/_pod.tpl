@@ -23,51 +23,47 @@ requests, so it is when its gateway takes none either; vLLM's workers, which kno
 {{- end -}}
 {{- end -}}
 
-{{/* (root, service of grpc.health.v1) */}}
-{{- define "sluicegate.probeAction" -}}
-{{- $root := index . 0 -}}
-{{- if eq $root.Values.probes.type "grpc" -}}
-grpc: {port: {{ int $root.Values.ports.health }}, service: {{ index . 1 }}}
-{{- else -}}
-exec:
-  command: [sluicegate, health, --address=127.0.0.1:{{ int $root.Values.ports.health }}, --service={{ index . 1 }}]
-{{- end -}}
+{{/* (root, service of grpc.health.v1, when to ask) */}}
+{{- define "sluicegate.probe" -}}
+{{- $values := (index . 0).Values -}}
+{{- $port := int $values.ports.health -}}
+{{- $command := list "sluicegate" "health" (printf "--address=127.0.0.1:%d" $port) (printf "--service=%s" (index . 1)) -}}
+{{- $grpc := dict "grpc" (dict "port" $port "service" (index . 1)) -}}
+{{- $action := ternary $grpc (dict "exec" (dict "command" $command)) (eq $values.probes.type "grpc") -}}
+{{- merge $action (index . 2) | toYaml -}}
 {{- end -}}
 
 {{- define "sluicegate.probes" -}}
 {{- $startup := .Values.probes.startup -}}
+{{- $periods := divf (add .Values.model.loadTimeoutSeconds 60) $startup.periodSeconds | ceil | int -}}
 startupProbe:
-  {{- include "sluicegate.probeAction" (list . "readiness") | nindent 2 }}
-  {{- toYaml $startup | nindent 2 }}
-  failureThreshold: {{ div (add .Values.model.loadTimeoutSeconds 60) $startup.periodSeconds }}
+  {{- include "sluicegate.probe" (list . "readiness" (merge (dict "failureThreshold" $periods) $startup)) | nindent 2 }}
 readinessProbe:
-  {{- include "sluicegate.probeAction" (list . "readiness") | nindent 2 }}
-  {{- toYaml .Values.probes.readiness | nindent 2 }}
+  {{- include "sluicegate.probe" (list . "readiness" .Values.probes.readiness) | nindent 2 }}
 livenessProbe:
-  {{- include "sluicegate.probeAction" (list . "liveness") | nindent 2 }}
-  {{- toYaml .Values.probes.liveness | nindent 2 }}
+  {{- include "sluicegate.probe" (list . "liveness" .Values.probes.liveness) | nindent 2 }}
 {{- end -}}
 
 {{/* Secrets are mounted as folders: what is mounted by subPath never changes. */}}
 {{- define "sluicegate.secretVolumes" -}}
 {{- if .Values.tls.enabled }}
 - name: tls
-  secret: {secretName: {{ .Values.tls.secretName }}, defaultMode: 0440}
+  secret: {secretName: {{ .Values.tls.secretName | quote }}, defaultMode: 0440}
 {{- if .Values.tls.clientCASecretName }}
 - name: client-ca
   secret:
-    secretName: {{ .Values.tls.clientCASecretName }}
+    secretName: {{ .Values.tls.clientCASecretName | quote }}
     defaultMode: 0440
     items: [{key: ca.crt, path: ca.crt}]
 {{- end }}
 {{- end }}
 {{- if .Values.apiKeys.secretName }}
 - name: api-keys
-  secret: {secretName: {{ .Values.apiKeys.secretName }}, defaultMode: 0440}
+  secret: {secretName: {{ .Values.apiKeys.secretName | quote }}, defaultMode: 0440}
 {{- end }}
 {{- if .Values.adminKeys.secretName }}
 - name: admin-keys
-  secret: {secretName: {{ .Values.adminKeys.secretName }}, defaultMode: 0440}
+  secret: {secretName: {{ .Values.adminKeys.secretName | quote }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 
@@ -94,12 +90,12 @@ livenessProbe:
 {{- $isGateway := has $command (list "gateway" "serve") -}}
 {{- $computes := ne $command "gateway" -}}
 {{- $isVllm := eq $root.Values.engine.type "vllm" -}}
-{{- $image := default dict $own.image -}}
+{{- $image := $own.image -}}
 {{- if eq $command "worker" -}}{{- $image = default $root.Values.core.image $own.image -}}{{- end -}}
 name: {{ $command }}
-image: {{ include "sluicegate.image" (list $root $image) }}
+image: {{ include "sluicegate.image" (list $root $image) | quote }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-command: [{{ ternary $root.Values.engine.vllm.python "sluicegate" (and $isVllm (not $isGateway)) }}]
+command: [{{ ternary $root.Values.engine.vllm.python "sluicegate" (and $isVllm (not $isGateway)) | quote }}]
 args:
   {{- if eq $command "gateway" }}
   - gateway
@@ -145,7 +141,7 @@ lifecycle:
     sleep: {seconds: {{ $preStopSeconds }}}
 {{- end }}
 resources:
-  {{- $resources := deepCopy $own.resources }}
+  {{- $resources := deepCopy (default dict $own.resources) }}
   {{- if and $computes $root.Values.gpu.enabled }}
   {{- $resources = merge (dict "limits" (dict $root.Values.gpu.resourceName (int $root.Values.gpu.count))) $resources }}
   {{- end }}
@@ -178,25 +174,19 @@ volumeMounts:
 {{- $component := index . 1 -}}
 {{- $isServer := eq $component "server" -}}
 {{- $isSplit := and $isServer (eq $root.Values.mode "split") -}}
+{{- $commands := ternary (list "gateway" "core") (list (ternary "serve" "worker" $isServer)) $isSplit -}}
 metadata:
   labels:
-    {{- include "sluicegate.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $component }}
-    {{- if $isServer }}
-    {{- with $root.Values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-    {{- end }}
+    {{- $labels := ternary (default dict $root.Values.podLabels) dict $isServer }}
+    {{- include "sluicegate.labelsWith" (list $root (merge (dict "app.kubernetes.io/component" $component) $labels)) | nindent 4 }}
   annotations:
-    kubectl.kubernetes.io/default-container: {{ ternary "gateway" (ternary "serve" "worker" $isServer) $isSplit }}
+    {{- $annotations := dict "kubectl.kubernetes.io/default-container" (first $commands) }}
     {{- with $root.Values.config }}
-    checksum/config: {{ toYaml . | sha256sum }}
+    {{- $_ := set $annotations "checksum/config" (toYaml . | sha256sum) }}
     {{- end }}
-    {{- with $root.Values.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- toYaml (merge $annotations (default dict $root.Values.podAnnotations)) | nindent 4 }}
 spec:
-  serviceAccountName: {{ include "sluicegate.serviceAccountName" $root }}
+  serviceAccountName: {{ include "sluicegate.serviceAccountName" $root | quote }}
   automountServiceAccountToken: false
   {{- /* Variables of a Service named sluicegate would look like settings. */}}
   enableServiceLinks: false
@@ -214,7 +204,7 @@ spec:
     {{- . | nindent 4 }}
   {{- end }}
   containers:
-    {{- range ternary (list "gateway" "core") (list (ternary "serve" "worker" $isServer)) $isSplit }}
+    {{- range $commands }}
     - {{ include "sluicegate.container" (list $root .) | indent 6 | trim }}
     {{- end }}
   volumes:
@@ -259,10 +249,10 @@ spec:
     {{- end }}
   {{- end }}
   {{- with $root.Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with $root.Values.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
 {{- end -}}
 
