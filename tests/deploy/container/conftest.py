@@ -17,10 +17,11 @@ from tests.toolchain import require
 
 
 @pytest.fixture(scope="session")
-def image() -> str:
+def image() -> Iterator[str]:
     """The default image, with gateway and core."""
     _require_root_and_programs()
-    return images.build()
+    yield images.build()
+    images.forget_older()
 
 
 @pytest.fixture(scope="session")

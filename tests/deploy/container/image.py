@@ -30,21 +30,32 @@ _SOURCES = {
     *("cert", "client-cert", "constraint", "timeout", "default-timeout"),
 }
 """Settings of pip that say where packages come from."""
+_KEPT_STAGES = ("requirements", "wheel", "gateway-packages", "all-packages", "app", "model")
 _TORCH = ("TORCH", "TORCH_INDEX_URL")
 _PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates"
 
 
 def build(target: str = "") -> str:
     """The name of the image of ``target``, ``gateway`` or ``core``; default: both. Seconds, if nothing changed."""
-    chosen = [f"--target={target}"] if target else []
     say(f"building {_TAGS[target]}")
+    _build(target, _TAGS[target])
+    return _TAGS[target]
+
+
+def forget_older() -> None:
+    """Of what was ever built only the last is kept, each stage by a name: builds of a day would fill a disk."""
+    for stage in _KEPT_STAGES:
+        _build(stage, f"localhost/sluicegate-stage:{stage}")
+    podman("image", "prune", "--force")
+
+
+def _build(target: str, tag: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         mounts = [f"--volume={path}:{inside}:ro" for path, inside in _pip_mounts(Path(folder))]
         values = {"BASE_IMAGE": base(), **{name: os.environ[name] for name in _TORCH if name in os.environ}}
         arguments = [f"--build-arg={name}={value}" for name, value in values.items()]
-        arguments += [*mounts, *chosen, f"--tag={_TAGS[target]}", str(ROOT)]
+        arguments += [*mounts, *([f"--target={target}"] if target else []), f"--tag={tag}", str(ROOT)]
         _run_showing_steps("buildah", "build", "--format=docker", "--layers", *arguments)
-    return _TAGS[target]
 
 
 def base() -> str:
@@ -116,3 +127,4 @@ def _run_showing_steps(*command: str) -> None:
 if __name__ == "__main__":
     for name in sys.argv[1:] or [""]:
         build(name)
+    forget_older()
