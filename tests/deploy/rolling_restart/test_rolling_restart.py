@@ -48,10 +48,7 @@ async def test_no_request_fails(byte_model: ModelFiles, tmp_path: Path, capsys: 
     assert all(its.num_streams and its.num_unary for its in seen)
 
 
-@pytest.mark.parametrize("resumes", [True, False])
-async def test_a_server_that_dies(
-    byte_model: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], resumes: bool
-) -> None:
+async def test_a_server_that_dies(byte_model: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGKILL: streams that it had begun go on at the other one if their client asks for that, else they fail.
 
     All else is called again. Nothing is lost or doubled: every answer that ends has the tokens it should have.
@@ -60,17 +57,18 @@ async def test_a_server_that_dies(
         async with (
             Replicas(byte_model, Path(folder), 0) as replicas,
             clients_of(replicas, tmp_path, Retry()) as clients,
-            under_load(clients, Load(resumes=resumes)) as seen,
+            under_load(clients, Load(num_workers=4, resumes=True)) as resuming,
+            under_load(clients, Load(num_workers=4)) as ending,
         ):
             mortal = replicas.all[0]
-            for its in seen:
+            for its in (*resuming, *ending):
                 await its.flows.wait()
             await mortal.die()
             await mortal.start()
             await mortal.until_used()
-    _show(seen, capsys)
-    failures = [failure for its in seen for failure in its.failures]
-    assert [failure for failure in failures if resumes or not failure.startswith(BEGUN)] == []
+    _show([*resuming, *ending], capsys)
+    assert [its.failures for its in resuming] == [[], [], []]
+    assert [failure for its in ending for failure in its.failures if not failure.startswith(BEGUN)] == []
 
 
 def _show(seen: list[Seen], capsys: pytest.CaptureFixture[str]) -> None:
