@@ -1,3 +1,4 @@
 from tests.e2e.conftest import client, pytest_runtest_makereport, server
+from tests.service.conftest import byte_model
 
-__all__ = ["client", "pytest_runtest_makereport", "server"]
+__all__ = ["byte_model", "client", "pytest_runtest_makereport", "server"]
