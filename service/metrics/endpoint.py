@@ -4,6 +4,7 @@ Prometheus may ask for another format; dashboards want the names as they are, wh
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -35,10 +36,17 @@ class MetricsEndpoint:
         host, _, port = address.rpartition(":")
         try:
             check_port(address)
-            self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
+            self._server = await self._listen(host.strip("[]"), int(port))
         except OSError as error:
             raise ListenError(f"cannot listen on {address} for metrics: {error.strerror or error}") from error
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        if host != "::":
+            return await asyncio.start_server(self._accept, host, port)
+        # For IPv4 too, as gRPC listens there: asyncio by itself would take IPv6 alone.
+        listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return await asyncio.start_server(self._accept, sock=listener)
 
     async def stop(self) -> None:
         """Hang up on everyone."""

@@ -22,10 +22,10 @@ async def endpoint() -> AsyncIterator[MetricsEndpoint]:
     await served.stop()
 
 
-async def ask(endpoint: MetricsEndpoint, request: bytes) -> bytes:
-    """What comes back until the server hangs up."""
+async def ask(endpoint: MetricsEndpoint, request: bytes, at: str = "") -> bytes:
+    """What comes back until the server hangs up, from its own address or the one that it is reached ``at``."""
     host, _, port = endpoint.address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(at or host, int(port))
     writer.write(request)
     async with asyncio.timeout(30):
         answer = await reader.read()
@@ -42,6 +42,15 @@ async def test_answer(endpoint: MetricsEndpoint) -> None:
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
         assert (b"Content-Length: 5" in head, body) == (True, b"up 1\n")
+
+
+async def test_both_families() -> None:
+    """At [::] it answers at addresses of IPv4, too, as gRPC does: a pod may have one of each."""
+    served = MetricsEndpoint(make_text)
+    await served.start("[::]:0")
+    for address in ("127.0.0.1", "::1"):
+        assert (await ask(served, b"GET /metrics HTTP/1.1\r\n\r\n", at=address)).endswith(b"up 1\n")
+    await served.stop()
 
 
 async def test_head(endpoint: MetricsEndpoint) -> None:
