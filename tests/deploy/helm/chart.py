@@ -15,7 +15,7 @@ CHART = ROOT / "deploy/helm/sluicegate"
 VARIANTS = tuple(sorted(path.stem for path in (CHART / "ci").glob("*.yaml")))
 RELEASE, NAMESPACE = "demo", "inference"
 KUBERNETES = ("1.31", "1.36")
-"""Rendered and validated for."""
+"""Validated for."""
 
 Object = dict[str, Any]
 
@@ -89,20 +89,17 @@ def template(*arguments: str, release: str = RELEASE) -> str:
     return done.stdout
 
 
-def render(variant: str, kubernetes: str = KUBERNETES[-1], release: str = RELEASE) -> Rendered:
-    """Each variant once."""
-    return _render(variant, kubernetes, release)
-
-
 @functools.cache
-def _render(variant: str, kubernetes: str, release: str) -> Rendered:
-    return _read(template("--values", str(values_file(variant)), "--kube-version", kubernetes, release=release))
+def render(variant: str, release: str = RELEASE) -> Rendered:
+    """For the newest version of Kubernetes; what is rendered for the others is the same, which a test holds."""
+    return _read(template("--values", str(values_file(variant)), "--kube-version", KUBERNETES[-1], release=release))
 
 
 def _read(text: str) -> Rendered:
     return Rendered(text, tuple(each for each in yaml.load_all(text, yaml.CSafeLoader) if each))
 
 
+@functools.cache
 def render_with(*settings: str) -> Rendered:
     """With ``--set-json`` for each of ``settings``."""
     return _read(template(*(word for setting in settings for word in ("--set-json", setting))))

@@ -25,7 +25,7 @@ def _report(variant: str) -> list[str]:
     rendered = render(variant)
     checks: list[Callable[[], int | None]] = [
         partial(validators.lint, variant),
-        *(partial(validators.kubernetes, render(variant, version), version) for version in KUBERNETES),
+        *(partial(validators.kubernetes, rendered, version) for version in KUBERNETES),
         partial(validators.custom_resources, rendered),
         partial(validators.alert_rules, rendered),
     ]

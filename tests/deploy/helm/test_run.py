@@ -14,7 +14,7 @@ from tests.deploy.helm.chart import Pod, render, render_with
 from tests.interop.program import free_port
 from tests.service.gateway_process import PythonProcess
 
-GREEDY = {"max_tokens": 200, "temperature": 0, "ignore_eos": True}
+GREEDY = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
 
 
 class Kubelet:

@@ -25,9 +25,6 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
-_PVC = ('model={"source":"pvc","pvc":{"claimName":"models"}}',)
-
-
 def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
     return SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
@@ -76,45 +73,55 @@ def test_schema_takes_no_other_names() -> None:
     assert [*_open_objects(SCHEMA)] == []
 
 
+_BREAK_THE_SCHEMA = {
+    'model.kvCacheMemory="2GB"': "'/model/kvCacheMemory': '2GB' does not match pattern",
+    'model.path="/mnt/models/x"': "'/model/path': '/mnt/models/x' does not match pattern",
+    'model.source="hub"': "'/model/source': value must be one of 'embedded', 'pull', 'pvc', 'image'",
+    "modes=1": "additional properties 'modes' not allowed",
+    'mode="both"': "'/mode': value must be one of 'split', 'single'",
+    "replicaCount=-1": "'/replicaCount': minimum: got -1, want 0",
+    "ports.grpc=70000": "'/ports/grpc': maximum: got 70,000, want 65,535",
+    "shutdown.marginSeconds=5": "'/shutdown/marginSeconds': minimum: got 5, want 13",
+    "tls.enabled=true": "'/tls/secretName': minLength: got 0, want 1",
+    'core.resources.limits.memory="4 GB"': "'/core/resources/limits/memory': '4 GB' does not match pattern",
+    'core.extraArgs="--seed=1"': "'/core/extraArgs': got string, want array",
+    'config={"max_num_seqs":1}': "'max_num_seqs' does not match pattern",
+    "inferencePool.enabled=true": "'/inferencePool/endpointPicker/name': minLength: got 0, want 1",
+    "route.enabled=true": "'/route/parentRefs': minItems: got 0, want 1",
+    "networkPolicy.grpcFrom=[]": "'/networkPolicy/grpcFrom': minItems: got 0, want 1",
+    'core.resources.limits.cpu="half"': "'/core/resources/limits/cpu': 'half' does not match pattern",
+    'fullnameOverride="a.b"': "'/fullnameOverride': 'a.b' does not match pattern",
+    'nameOverride="a b"': "'/nameOverride': 'a b' does not match pattern",
+    'podLabels={"app.kubernetes.io/component":"x"}': "invalid propertyName 'app.kubernetes.io/component'",
+    'commonLabels={"helm.sh/chart":"x"}': "invalid propertyName 'helm.sh/chart'",
+}
+
+
+def test_wrong_values_are_all_named() -> None:
+    """What the schema refuses is refused at once, each by its name and what would be right."""
+    message = refusal(*_BREAK_THE_SCHEMA)
+    assert [expected for expected in _BREAK_THE_SCHEMA.values() if expected not in message] == []
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (('mode="both"',), "'/mode': value must be one of 'split', 'single'"),
-        (("modes=1",), "additional properties 'modes' not allowed"),
-        (('model.source="hub"',), "'/model/source': value must be one of 'embedded', 'pull', 'pvc', 'image'"),
         (('model.source="pvc"',), "'/model/pvc/claimName': minLength: got 0, want 1"),
         (('model.source="pull"',), "'/model/name': minLength: got 0, want 1"),
         (('model.source="image"',), "'/model/image/reference': minLength: got 0, want 1"),
-        (('model.path="/mnt/models/x"',), "'/model/path': '/mnt/models/x' does not match pattern"),
-        (('model.kvCacheMemory="2GB"',), "'/model/kvCacheMemory': '2GB' does not match pattern"),
-        (("replicaCount=-1",), "'/replicaCount': minimum: got -1, want 0"),
         (('replicaCount="2"',), "'/replicaCount': got string, want integer"),
-        (("ports.grpc=70000",), "'/ports/grpc': maximum: got 70,000, want 65,535"),
-        (("shutdown.marginSeconds=5",), "'/shutdown/marginSeconds': minimum: got 5, want 13"),
-        (("tls.enabled=true",), "'/tls/secretName': minLength: got 0, want 1"),
         (('tls.clientCASecretName="ca"',), "tls.clientCASecretName needs tls.enabled"),
         (('image.tag="latest"',), "image.tag: latest is another image every day"),
         (('core.image={"tag":"latest"}',), "core.image.tag: latest is another image every day"),
-        (('core.resources.limits.memory="4 GB"',), "'/core/resources/limits/memory': '4 GB' does not match pattern"),
-        (('core.extraArgs="--seed=1"',), "'/core/extraArgs': got string, want array"),
-        (('config={"max_num_seqs":1}',), "'max_num_seqs' does not match pattern"),
         (('config={"max-num-seqs":{}}',), "'/config/max-num-seqs': 'oneOf' failed"),
-        (("inferencePool.enabled=true",), "'/inferencePool/endpointPicker/name': minLength: got 0, want 1"),
-        (("route.enabled=true",), "'/route/parentRefs': minItems: got 0, want 1"),
-        (("networkPolicy.grpcFrom=[]",), "'/networkPolicy/grpcFrom': minItems: got 0, want 1"),
         (("networkPolicy.grpcFrom=null",), "at '/networkPolicy': missing property 'grpcFrom'"),
         (("ports.health=50051",), "ports: each has to be another one"),
-        (('core.resources.limits.cpu="half"',), "'/core/resources/limits/cpu': 'half' does not match pattern"),
         (('worker.image={"tag":"latest"}',), "worker.image.tag: latest is another image every day"),
         (
             ('strategy.rollingUpdate={"maxSurge":0}',),
             "strategy.rollingUpdate: with neither maxSurge nor maxUnavailable",
         ),
         (("multiNode.maxUnavailable=0",), "multiNode: with neither maxSurge nor maxUnavailable"),
-        (('fullnameOverride="a.b"',), "'/fullnameOverride': 'a.b' does not match pattern"),
-        (('nameOverride="a b"',), "'/nameOverride': 'a b' does not match pattern"),
-        (('podLabels={"app.kubernetes.io/component":"x"}',), "invalid propertyName 'app.kubernetes.io/component'"),
-        (('commonLabels={"helm.sh/chart":"x"}',), "invalid propertyName 'helm.sh/chart'"),
         (('model={"source":"pull","name":"--x"}',), "'/model/name': '--x' does not match pattern"),
         (("autoscaling.enabled=true", "keda.enabled=true"), "autoscaling.enabled and keda.enabled: one of them"),
         (
@@ -125,7 +132,10 @@ def test_schema_takes_no_other_names() -> None:
         (("gpu.enabled=true", "engine.tensorParallelSize=4"), "gpu.count is 1, but each pod has 4 processes"),
         (("engine.pipelineParallelSize=2",), "engine.pipelineParallelSize is 2, but engine.type torch has none"),
         (('engine.type="vllm"', 'mode="single"'), "engine.type vllm needs a model that vLLM can load"),
-        (('engine.type="vllm"', *_PVC), "its core does not dial a gateway that starts again. Set mode to single"),
+        (
+            ('engine.type="vllm"', 'model={"source":"pvc","pvc":{"claimName":"models"}}'),
+            "its core does not dial a gateway that starts again. Set mode to single",
+        ),
         (('config={"data-parallel-size":2}',), "in split mode a pod has one core; mode single starts several"),
         (
             (
