@@ -194,11 +194,13 @@ def test_words_stay_whole() -> None:
     """Whatever they hold: nothing of YAML's, of helm's or of a shell's is read in them."""
     odd = """it's "a": #b {{ .Values }} $(c)"""
     model = {"source": "pvc", "path": odd, "servedName": odd, "pvc": {"claimName": "123"}}
-    values = {"model": model, "core.extraArgs": [odd], "config.lora-modules": [f"a={odd}"]}
+    text = {"name": "TEXT", "value": "one\n\n  three"}
+    values = {"model": model, "core.extraArgs": [odd], "core.extraEnv": [text], "config.lora-modules": [f"a={odd}"]}
     rendered = render_with(*(f"{path}={json.dumps(value)}" for path, value in values.items()))
     core = _server(rendered, "core")["args"]
     assert core[1] == f"/mnt/models/{odd}"
     assert core[-1] == odd
+    assert text in _server(rendered, "core")["env"]
     assert f"--served-model-name={odd}" in _server(rendered, "gateway")["args"]
     (config,) = rendered.of_kind("ConfigMap")
     assert yaml.safe_load(config["data"]["sluicegate.yaml"]) == {"lora-modules": [f"a={odd}"]}

@@ -10,9 +10,9 @@
 
 {{/* What `gateway` and `serve` have in common. */}}
 {{- define "sluicegate.gatewayArgs" -}}
-{{- with include "sluicegate.model" . }}
+{{- with include "sluicegate.model" . -}}
 - {{ . | quote }}
-{{- end }}
+{{ end -}}
 - --grpc-address={{ .Values.listenHost }}:{{ .Values.ports.grpc }}
 - --health-address={{ .Values.listenHost }}:{{ .Values.ports.health }}
 - --metrics-address={{ .Values.listenHost }}:{{ .Values.ports.metrics }}
@@ -59,7 +59,7 @@ core dials tcp, and is answered there. */}}
 {{- with .Values.model.kvCacheMemory }}
 - --kv-cache-memory={{ . }}
 {{- end }}
-{{ include "sluicegate.rankArgs" . }}
+{{- include "sluicegate.rankArgs" . }}
 {{- end -}}
 
 {{/* Of all its ranks. Which rank is which pod's says the LeaderWorkerSet. */}}

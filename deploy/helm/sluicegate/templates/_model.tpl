@@ -66,7 +66,7 @@ in HOME: vLLM writes to it, and who serves has the model read-only. */}}
   args: [pull, {{ .Values.model.name | quote }}]
   env:
     {{- include "sluicegate.commonEnv" . | nindent 4 }}
-    {{- include "sluicegate.modelEnv" . | nindent 4 }}
+    {{- include "sluicegate.modelEnv" . | trim | nindent 4 }}
     {{- with .Values.model.hubToken }}
     {{- if .secretName }}
     - name: HF_TOKEN
@@ -81,6 +81,6 @@ in HOME: vLLM writes to it, and who serves has the model read-only. */}}
     {{- toYaml .Values.containerSecurityContext | nindent 4 }}
   volumeMounts:
     {{- include "sluicegate.scratchMounts" . | nindent 4 }}
-    {{- include "sluicegate.modelMount" (list . true) | nindent 4 }}
+    {{- include "sluicegate.modelMount" (list . true) | trim | nindent 4 }}
 {{- end }}
 {{- end -}}

@@ -113,7 +113,9 @@ args:
   {{- end }}
 env:
   {{- include "sluicegate.commonEnv" $root | nindent 2 }}
-  {{- include "sluicegate.modelEnv" $root | nindent 2 }}
+  {{- with include "sluicegate.modelEnv" $root | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- if eq $root.Values.model.source "pull" }}
   - {name: HF_HUB_OFFLINE, value: "1"}
   {{- end }}
@@ -156,12 +158,16 @@ volumeMounts:
   {{- if $computes }}
   - {name: shm, mountPath: /dev/shm}
   {{- end }}
-  {{- include "sluicegate.modelMount" (list $root false) | nindent 2 }}
+  {{- with include "sluicegate.modelMount" (list $root false) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- if $root.Values.config }}
   - {name: config, mountPath: /etc/sluicegate/config, readOnly: true}
   {{- end }}
   {{- if $isGateway }}
-  {{- include "sluicegate.secretMounts" $root | nindent 2 }}
+  {{- with include "sluicegate.secretMounts" $root | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- end }}
   {{- with $root.Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
@@ -199,7 +205,7 @@ spec:
   {{- end }}
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
-  {{- with include "sluicegate.modelPull" $root }}
+  {{- with include "sluicegate.modelPull" $root | trim }}
   initContainers:
     {{- . | nindent 4 }}
   {{- end }}
@@ -218,13 +224,17 @@ spec:
     - name: run
       emptyDir: {sizeLimit: 64Mi}
     {{- end }}
-    {{- include "sluicegate.modelVolume" $root | nindent 4 }}
+    {{- with include "sluicegate.modelVolume" $root | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- if $root.Values.config }}
     - name: config
       configMap: {name: {{ include "sluicegate.fullname" $root }}}
     {{- end }}
     {{- if $isServer }}
-    {{- include "sluicegate.secretVolumes" $root | nindent 4 }}
+    {{- with include "sluicegate.secretVolumes" $root | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- end }}
     {{- with $root.Values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
@@ -254,9 +264,4 @@ spec:
   {{- with $root.Values.runtimeClassName }}
   runtimeClassName: {{ . | quote }}
   {{- end }}
-{{- end -}}
-
-{{/* The same without the lines that conditions have left empty. */}}
-{{- define "sluicegate.podTemplate" -}}
-{{- regexReplaceAll "(?m)^ *\n" (include "sluicegate.pod" .) "" -}}
 {{- end -}}
