@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate_client import Client
 from tests.core.model.hf.tiny_transformers import write_model
-from tests.deploy.container.podman import HARDENED, Container, podman, running
+from tests.deploy.container.podman import HARDENED, Container, PodmanError, podman, running
 from tests.deploy.container.streams import PROMPT, answer, open_streams
 from tests.deploy.container.transcript import say
 
@@ -25,7 +25,8 @@ def test_streams(client: Client) -> None:
 def test_health(server: Container) -> None:
     """Its own HEALTHCHECK finds a server that is ready healthy, and another service than there is unhealthy."""
     assert server.is_healthy()
-    assert "SERVING" in server.execute("sluicegate", "health", "--service=liveness")
+    with pytest.raises(PodmanError, match="nobody"):
+        server.execute("sluicegate", "health", "--service=nobody")
 
 
 def test_nothing_is_left_of_root(server: Container) -> None:
@@ -57,6 +58,7 @@ def test_drains(image: str, undisturbed: str) -> None:
             container.signal("TERM")
             said = container.until_logged("(?i)drain")
             say(f"{said.string.strip()}")
+            assert not container.is_healthy()
             texts = streams.read_to_the_end()
         assert texts == [undisturbed] * 4
         assert container.exit_code() == 0
