@@ -47,7 +47,6 @@ async function ask(question: string): Promise<void> {
 function begin(): AbortController {
   running = new AbortController();
   settings.mark([]);
-  message.value = "";
   status.textContent = "The model answers.";
   showRunning(true);
   return running;
@@ -70,7 +69,9 @@ function showRunning(isRunning: boolean): void {
 composer.addEventListener("submit", (event) => {
   event.preventDefault();
   const question = message.value.trim();
-  if (question !== "" && running === undefined) void ask(question);
+  if (question === "" || running !== undefined) return;
+  message.value = "";
+  void ask(question);
 });
 
 message.addEventListener("keydown", (event) => {

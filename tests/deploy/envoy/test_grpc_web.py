@@ -85,6 +85,14 @@ def test_an_error_comes_with_its_details(envoy: Envoy) -> None:
     assert {name.strip() for name in exposed.split(",")} >= {"grpc-status", "grpc-message", "grpc-status-details-bin"}
 
 
+def test_large_prompts_pass(envoy: Envoy) -> None:
+    """It is the server that says what is too long."""
+    headers, body = _call(envoy, GenerateRequest(text="x" * (15 << 20)))
+    found = {name.lower(): value for name, value in headers.items()} | _trailers(body)
+    assert found["grpc-status"] == "3"
+    assert "must have at most" in found["grpc-message"]
+
+
 def test_pages_of_named_sites_may_call(envoy: Envoy) -> None:
     """Their browsers are told so, with the headers that they may send."""
     allowed = _preflight(envoy, ALLOWED)

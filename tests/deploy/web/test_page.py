@@ -191,6 +191,15 @@ def test_a_key_opens_a_server_elsewhere(browser: Browser, page: Path, tmp_path: 
             assert browser.until_answered(3)
 
 
+def test_an_example_leaves_what_was_written(browser: Browser) -> None:
+    """It is asked at once, and the keyboard stays with the message."""
+    browser.set(MAX_TOKENS, "4")
+    browser.set_message("a draft")
+    browser.click("#examples button")
+    assert browser.until_answered()
+    assert browser.run("return document.activeElement.value") == "a draft"
+
+
 def test_every_control_has_a_name(browser: Browser) -> None:
     """Whoever hears the page knows what each button and each input is for."""
     names = browser.run(
