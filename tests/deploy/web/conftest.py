@@ -9,9 +9,10 @@ from tests.deploy.envoy.proxy import ROOT, proxying, set_backends, set_page, shi
 from tests.deploy.web.browser import CHROMEDRIVER, Browser, browsing
 from tests.e2e.conftest import client, pytest_runtest_makereport, server
 from tests.e2e.server import Server
+from tests.service.conftest import byte_model
 from tests.toolchain import require
 
-__all__ = ["client", "pytest_runtest_makereport", "server"]
+__all__ = ["byte_model", "client", "pytest_runtest_makereport", "server"]
 
 
 @pytest.fixture(scope="session")

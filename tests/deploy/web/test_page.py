@@ -6,17 +6,20 @@ import grpc
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from service.models import ModelFiles
 from sluicegate.v1 import control_service_pb2 as control
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
 from sluicegate_client import Client
+from tests.deploy.envoy.null_server import null_serving
 from tests.deploy.envoy.proxy import proxying, set_backends, set_origin, set_page, shipped
 from tests.deploy.web.browser import Browser
-from tests.e2e.server import Server, serving
+from tests.e2e.server import Server
 from tests.interop.program import free_port
 
 QUESTION = "What is the capital of France?"
 KEY = "a-key-of-some-length"
-LONG = "Count from one to one thousand."
+MARKUP = "<img src=x onerror=alert(1)> <script>alert(1)</script> é \u0645\u0631 😀"
+LONG = "Write a very long story about a river, in many chapters."
 TEMPERATURE, MAX_TOKENS = "sampling_params.temperature", "sampling_params.max_tokens"
 
 _NOTE_LENGTHS = """
@@ -35,12 +38,12 @@ def test_an_answer_comes_as_it_is_made(browser: Browser, client: Client, tmp_pat
     """In many pieces, and whole it is what the Python client gets for the same request; its pace stands below it."""
     _greedy(browser, 40)
     browser.run(_NOTE_LENGTHS)
-    browser.ask(QUESTION)
+    browser.ask(LONG)
     answer = browser.until_answered()
-    expected = client.generate(chat=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=40)
+    expected = client.generate(chat=[{"role": "user", "content": LONG}], temperature=0, max_tokens=40)
     assert answer == expected.outputs[0].text
     # Not one for each token: tokens that come within one frame are seen at once.
-    assert browser.run("return lengths.size") > 5
+    assert browser.run("return lengths.size") > 3
     assert all(word in browser.text(".answer .pace") for word in ("TTFT", "tokens/s", "tokens"))
     assert browser.complaints == []
     browser.save(tmp_path / "answer.png")
@@ -72,20 +75,6 @@ def test_stop_ends_it_in_the_server_too(browser: Browser, server: Server) -> Non
         assert browser.until_answered(number)
         assert "stopped by you" in browser.text(".answer .pace")
         server.wait_until_idle()
-
-
-def test_markup_is_text(browser: Browser, client: Client) -> None:
-    """What is asked and what is answered stand there as they are, and nothing in them runs."""
-    question = "Repeat after me: <img src=x onerror=alert(1)> <script>alert(1)</script>"
-    _greedy(browser, 24)
-    browser.ask(question)
-    answer = browser.until_answered()
-    expected = client.generate(chat=[{"role": "user", "content": question}], temperature=0, max_tokens=24)
-    assert answer == expected.outputs[0].text
-    assert "<img src=x onerror=alert(1)>" in answer
-    assert browser.text(".question .text") == question
-    assert browser.run("return document.querySelectorAll('#transcript .text *').length") == 0
-    assert browser.complaints == []
 
 
 def test_a_question_that_was_stopped_before_its_answer(browser: Browser, server: Server, client: Client) -> None:
@@ -161,31 +150,36 @@ def test_a_server_that_is_not_there_is_an_error(browser: Browser) -> None:
     assert browser.complaints
 
 
-def test_a_key_opens_a_server_elsewhere(browser: Browser, page: Path, tmp_path: Path) -> None:
-    """At the address that is set, if that allows pages of this one; without the key it refuses.
+def test_a_server_elsewhere(browser: Browser, byte_model: ModelFiles, page: Path, tmp_path: Path) -> None:
+    """At the address that is set, if that allows pages of this one; without its key it refuses.
 
-    When it dies while it answers, what came stays, with an error.
+    What it says is text, and no markup that is run. When it dies while it answers, what came stays, with an error.
     """
     keys = tmp_path / "keys"
     keys.write_text(f"alice:{KEY}\n")
     config = shipped("grpc-web.yaml")
     set_page(config, page)
     set_origin(config, browser.origin)
-    with serving("--api-key-file", str(keys)) as server:
+    with null_serving(byte_model, MARKUP, "--api-key-file", str(keys)) as server:
         set_backends(config, [server.address])
         with proxying(config, tmp_path) as envoy:
-            _greedy(browser, 8)
+            browser.set(MAX_TOKENS, str(len(MARKUP.encode())))
             browser.set("address", f"http://{envoy.address}")
-            browser.ask(QUESTION)
+            browser.ask(MARKUP)
             browser.until("[role=alert]")
             assert browser.text("[role=alert] strong") == "UNAUTHENTICATED"
             browser.set("api_key", KEY)
             browser.click("#send")
-            assert "Paris" in browser.until_answered(2)
+            # Its tokens, a byte each, come in turn: from anywhere on.
+            answer = browser.until_answered(2)
+            assert answer in MARKUP * 2
+            assert len(answer) == len(MARKUP)
+            assert browser.text(".question .text") == MARKUP
+            assert browser.run("return document.querySelectorAll('#transcript .text *').length") == 0
             browser.set(MAX_TOKENS, "4000")
-            browser.ask(LONG)
+            browser.ask(QUESTION)
             browser.until(".answer:nth-of-type(6) .text:not(:empty)")
-            server.process.kill()
+            server.gateway.kill()
             browser.until(".answer:nth-of-type(6) [role=alert]")
             assert browser.text("[role=alert] strong") == "UNAVAILABLE"
             assert browser.until_answered(3)
