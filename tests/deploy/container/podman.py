@@ -159,7 +159,9 @@ def running(image: str, *command: str, options: Sequence[str] = HARDENED, name: 
         podman("run", "--detach", f"--name={name}", *options, image, *command)
         yield Container(name)
     finally:
-        podman("rm", "--force", "--ignore", "--time=0", "--volumes", name)
+        # A step of its own, whose failure is told: on a busy machine `rm` alone once left the process running.
+        podman("stop", "--ignore", "--time=0", name)
+        podman("rm", "--force", "--ignore", "--volumes", name)
 
 
 @contextmanager
