@@ -125,6 +125,8 @@ def _run_showing_steps(*command: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [""]:
-        build(name)
+    names = [build(name) for name in sys.argv[1:] or [""]]
     forget_older()
+    # podman and buildah look into the user's own storage unless they are told of this one.
+    variables = [f"{name}={value}" for name, value in environment().items() if name.startswith("CONTAINERS_")]
+    print(f"To run it: {' '.join(variables)} podman run --rm -p 50051:50051 {names[-1]}")

@@ -1,12 +1,15 @@
 """podman and buildah where no engine runs, with storage, networks and locks of their own: the user's stay as they are.
 
-Everything lies in ``$XDG_CACHE_HOME/sluicegate/container``. A container lives as long as its ``with`` block::
+Everything lies in ``$XDG_CACHE_HOME/sluicegate/container`` and, while containers run, in a folder for that cache below
+``/run/sluicegate-container``: `podman system reset` of one leaves another's alone. A container lives as long as its
+``with`` block::
 
     with running("localhost/sluicegate:test", options=HARDENED) as container:
         container.until_logged("ready grpc=")
         channel = grpc.insecure_channel(f"{container.ip()}:50051")
 """
 
+import hashlib
 import json
 import os
 import re
@@ -23,6 +26,9 @@ from typing import Any
 import platformdirs
 
 FOLDER = platformdirs.user_cache_path("sluicegate") / "container"
+_DIGEST = hashlib.sha256(bytes(FOLDER)).digest()
+# Not in the cache: sockets lie there, whose paths are bounded.
+_RUN_FOLDER = Path("/run/sluicegate-container") / _DIGEST[:4].hex()
 ANY_USER = "--user=12345:0"
 HARDENED = (
     "--read-only",
@@ -43,18 +49,18 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 lock_type = "file"
-tmp_dir = "/run/sluicegate-container/libpod"
+tmp_dir = "{run_folder}/libpod"
 [network]
 network_backend = "netavark"
 network_config_dir = "{folder}/networks"
 default_network = "sluicegate"
-default_subnet = "10.213.0.0/24"
+default_subnet = "10.213.{net}.0/24"
 """
 _STORAGE_CONF = """
 [storage]
 driver = "overlay"
 graphroot = "{folder}/storage"
-runroot = "/run/sluicegate-container"
+runroot = "{run_folder}"
 """
 
 
@@ -70,7 +76,7 @@ def environment() -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
     configurations = {"CONTAINERS_CONF": _CONTAINERS_CONF, "CONTAINERS_STORAGE_CONF": _STORAGE_CONF}
     for name, text in configurations.items():
-        (FOLDER / f"{name.lower()}.toml").write_text(text.format(folder=FOLDER))
+        (FOLDER / f"{name.lower()}.toml").write_text(text.format(folder=FOLDER, run_folder=_RUN_FOLDER, net=_DIGEST[0]))
     files = {name: str(FOLDER / f"{name.lower()}.toml") for name in configurations}
     return {**os.environ, **files, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(folders["tmp"])}
 
