@@ -88,7 +88,7 @@ $(WEB)/dist/index.html: $(WEB)/node_modules/.package-lock.json $(wildcard $(WEB)
 
 clean: ## remove .venv and everything else that was made
 	@for folder in clients/*/Makefile; do $(MAKE) --no-print-directory -C $$(dirname $$folder) clean; done
-	rm -rf $(WEB)/node_modules $(WEB)/dist clients/python/build clients/python/*.egg-info clients/node/*.tgz dist
+	rm -rf $(WEB)/node_modules $(WEB)/gen $(WEB)/dist clients/python/build clients/python/*.egg-info clients/node/*.tgz dist
 	rm -rf .venv build core/native/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 
 $(BIN)/python:

@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 import sluicegate_client
 from tests.clients.fake_server import FakeServer
 
@@ -41,6 +43,15 @@ def test_the_readme_runs(server: FakeServer) -> None:
 
 def _output(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+
+
+def test_its_program_has_the_commands_that_call_a_server(server: FakeServer) -> None:
+    """By the name that its package file gives, with the same words as those of `sluicegate`."""
+    module, _, function = _project("clients/python/pyproject.toml")["scripts"]["sluicegate-client"].partition(":")
+    main = getattr(importlib.import_module(module), function)
+    assert {"generate", "chat", "health"} < main.commands.keys()
+    done = CliRunner().invoke(main, ["generate", "Hello", "--address", server.address])
+    assert done.stdout == "Hello \n", done.output
 
 
 def test_a_program_with_types(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from sluicegate_client import (
     tls_credentials,
 )
 from sluicegate_client.retry import Attempts
+from sluicegate_client.terminal import line_of
 from tests.clients.fake_server import FakeServer, fake_server
 from tests.clients.test_cli import SLUICEGATE, SOON_S
 
@@ -50,6 +51,16 @@ def test_without_a_word_from_a_server_the_waits_double() -> None:
     """Up to max_wait_s, each less up to a half."""
     waits = waits_of(Attempts(Retry(max_attempts=6, backoff_s=1, max_wait_s=4), None), NOBODY)
     assert [most / 2 <= wait_s <= most * 1.1 for wait_s, most in zip(waits, [1, 2, 4, 4, 4], strict=True)] == [True] * 5
+
+
+@pytest.mark.parametrize(
+    ("max_attempts", "line"), [(1, "full"), (3, "full; gave up after 3 tries")], ids=["a single one", "three"]
+)
+def test_an_error_says_that_no_further_attempt_is_made(max_attempts: int, line: str) -> None:
+    """By a note, which commands print; not where one attempt was all that there should be."""
+    error = OverloadedError("full", grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", retry_after=2.0)
+    waits_of(Attempts(Retry(max_attempts=max_attempts), None), error)
+    assert line_of(error) == line
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sluicegate_client.conversation import Conversation
 from sluicegate_client.errors import SluicegateError
 from sluicegate_client.responses import FinishReason
 from sluicegate_client.retry import Retry
-from sluicegate_client.terminal import print_figures, print_stream
+from sluicegate_client.terminal import line_of, print_figures, print_stream
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a shell."""
@@ -146,6 +146,6 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except SluicegateError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(line_of(error)) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error

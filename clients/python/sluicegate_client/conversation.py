@@ -8,7 +8,7 @@ import click
 from sluicegate_client.client import Client
 from sluicegate_client.errors import SluicegateError
 from sluicegate_client.requests import ChatMessage
-from sluicegate_client.terminal import print_figures, print_stream
+from sluicegate_client.terminal import line_of, print_figures, print_stream
 
 RESET = "/reset"
 
@@ -55,7 +55,7 @@ class Conversation:
         except SluicegateError as error:
             if not self._interactive:
                 raise
-            click.secho(f"Error: {error}", err=True, fg="red")
+            click.secho(f"Error: {line_of(error)}", err=True, fg="red")
 
     def _answer(self, line: str) -> None:
         turns = [*self._turns, _turn("user", line)]

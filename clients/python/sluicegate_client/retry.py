@@ -55,10 +55,17 @@ class Attempts:
         self._num_failed = 0
 
     def wait_s(self, error: SluicegateError) -> float:
-        """Returns how long to wait after ``error`` before the next one; raises it when there is to be none."""
+        """Returns how long to wait after ``error`` before the next one; raises it when there is to be none.
+
+        A note of the error says so where there were as many as may be.
+        """
         self._num_failed += 1
         asked_s = self._asked_s(error)
-        if asked_s is None or asked_s > self._retry.max_wait_s or self._num_failed >= self._retry.max_attempts:
+        if asked_s is None or asked_s > self._retry.max_wait_s:
+            raise error
+        if self._num_failed >= self._retry.max_attempts:
+            if self._num_failed > 1:
+                error.add_note(f"gave up after {self._num_failed} tries")
             raise error
         # Those that were refused together should not come back together.
         wait_s = asked_s * random.uniform(1.0, 1.1)

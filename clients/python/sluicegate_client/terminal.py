@@ -1,4 +1,4 @@
-"""A stream on the terminal: its text as it comes, its figures at the end."""
+"""A stream on the terminal: its text as it comes, its figures at the end, or what ended it."""
 
 import time
 from dataclasses import dataclass
@@ -61,3 +61,8 @@ def print_figures(usage: Usage, speed: Speed, err: bool = True) -> None:
         err=err,
         dim=True,
     )
+
+
+def line_of(error: Exception) -> str:
+    """Its message, and its notes."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
