@@ -102,18 +102,27 @@ class Listener:
         self._port_use = port_use
         self._files: list[SocketFile] = []
 
-    def bind(self, address: str) -> None:
-        """Listen on ``HOST:PORT`` (port 0 = any) or ``unix:/PATH``. Raises ListenError if that is not possible."""
-        if address.startswith("unix:"):
-            self._bind_file(address)
-            return
+    def bind(self, address: str, flag: str = "--grpc-address") -> None:
+        """Listen on ``HOST:PORT`` (port 0 = any) or ``unix:/PATH``.
+
+        Raises ListenError if that is not possible, which names the ``flag`` that asks for it.
+        """
+        try:
+            if address.startswith("unix:"):
+                self._bind_file(address)
+            else:
+                self._bind_port(address)
+        except ListenError as error:
+            raise ListenError(f"cannot listen on {address} ({flag}): {error}") from error.__cause__
+
+    def _bind_port(self, address: str) -> None:
         try:
             if self._port_use is not PortUse.JOIN:
                 check_port(address)
             port = self._add_port(address)
         except (OSError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) else "is it in use, or of another host?"
-            raise ListenError(f"cannot listen on {address}: {why}") from error
+            raise ListenError(why) from error
         self.addresses.append(f"{address.rpartition(':')[0]}:{port}")
 
     async def stop(self, grace_s: float) -> None:
@@ -134,9 +143,9 @@ class Listener:
             with _files_of_mode(self._socket_mode):
                 self._add_port(address)
         except OSError as error:
-            raise ListenError(f"cannot listen on {address}: {error.strerror}") from error
+            raise ListenError(error.strerror) from error
         except RuntimeError as error:
-            raise ListenError(f"cannot listen on {address}: can its folder be written?") from error
+            raise ListenError("can its folder be written?") from error
         # gRPC removes it with a server that was started, but not with one that could not be.
         self._files.append(SocketFile(path))
         self.addresses.append(address)

@@ -59,9 +59,10 @@ class PublicListeners:
 
     def bind(self) -> None:
         """Listen on every address. Raises ListenError if that is not possible."""
-        for listener, addresses in self._addresses_by_listener.items():
+        flags = "--grpc-address", "--plaintext-address"
+        for flag, (listener, addresses) in zip(flags, self._addresses_by_listener.items(), strict=False):
             for address in addresses:
-                listener.bind(address)
+                listener.bind(address, flag)
 
     async def start(self) -> None:
         """Let calls in."""

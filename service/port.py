@@ -15,18 +15,20 @@ def check_port(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    failures = [error for info in infos if (error := _failure_to_bind(info[0], info[4])) is not None]
+    failures = [error for info in infos if (error := _failure_to_bind(info[0], info[4], address)) is not None]
     serious = [error for error in failures if error.errno not in _NOT_HERE]
     if serious or len(failures) == len(infos):
         raise [*serious, *failures][0]
 
 
-def _failure_to_bind(family: socket.AddressFamily, where: tuple[Any, ...]) -> OSError | None:
+def _failure_to_bind(family: socket.AddressFamily, where: tuple[Any, ...], address: str) -> OSError | None:
+    """It names the one of ``address``, unless that is the address itself."""
     try:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where)
     except OSError as error:
         host = f"[{where[0]}]" if family is socket.AF_INET6 else where[0]
-        return OSError(error.errno, f"{error.strerror} ({host}:{where[1]})")
+        which = f"{host}:{where[1]}"
+        return OSError(error.errno, error.strerror if which == address else f"{error.strerror} ({which})")
     return None

@@ -249,7 +249,7 @@ class GatewayServer:
         health = health_listener(self._config.listen, self._config.connections, front_end.calls, front_end.edge)
         self._resources.push_async_callback(health.stop, STOP_GRACE_S)
         add_health_service(health.server, front_end.health)
-        health.bind(address)
+        health.bind(address, "--health-address")
         await health.server.start()
         logger.info("health on %s", health.addresses[0])
 
@@ -262,6 +262,6 @@ class GatewayServer:
         self._front_end.exposition.add(partial(readiness_families, self._front_end.health))
         self._front_end.exposition.add(partial(engine_state_families, self._gate, control.engine_state))
         add_admin_services(admin.server, control, self._front_end.health)
-        admin.bind(self._config.listen.admin_address)
+        admin.bind(self._config.listen.admin_address, "--admin-address")
         await admin.server.start()
         self._admin_addresses = admin.addresses

@@ -38,7 +38,7 @@ class MetricsEndpoint:
             check_port(address)
             self._server = await self._listen(host.strip("[]"), int(port))
         except OSError as error:
-            raise ListenError(f"cannot listen on {address} for metrics: {error.strerror or error}") from error
+            raise ListenError(f"cannot listen on {address} (--metrics-address): {error.strerror or error}") from error
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def _listen(self, host: str, port: int) -> asyncio.Server:

@@ -52,12 +52,16 @@ async def test_frequent_pings_are_tolerated(gateway: GatewayServer) -> None:
 
 
 async def test_a_taken_port_is_named() -> None:
-    """A name of which one address is taken is refused, with the address, and gRPC is not asked."""
+    """A name of which one address is taken is refused, with the address and the flag, and gRPC is not asked."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         listener = Listener()
-        with pytest.raises(ListenError, match=rf"^cannot listen on localhost:{port}: .* in use \(127.0.0.1:{port}\)$"):
+        with pytest.raises(
+            ListenError, match=rf"^cannot listen on localhost:{port} \(.*\): .* in use \(127.0.0.1:{port}\)$"
+        ):
             listener.bind(f"localhost:{port}")
+        with pytest.raises(ListenError, match=rf"^cannot listen on 127.0.0.1:{port} \(--a\): Address already in use$"):
+            listener.bind(f"127.0.0.1:{port}", "--a")
         assert listener.addresses == []
         await listener.stop(0)
 
@@ -72,7 +76,7 @@ async def test_files_of_sockets() -> None:
             listener.bind(address)
             if is_started:
                 await listener.server.start()
-                with pytest.raises(ListenError, match=f"^cannot listen on {address}: another process does$"):
+                with pytest.raises(ListenError, match=rf"^cannot listen on {address} \(.*\): another process does$"):
                     second.bind(address)
             await second.stop(0)
             assert os.listdir(folder) == ["s"]

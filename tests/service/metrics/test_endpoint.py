@@ -116,7 +116,7 @@ async def test_a_client_that_does_not_read() -> None:
 @pytest.mark.parametrize("address", ["192.0.2.1:1", "no.such.host.invalid:1"])
 async def test_address_that_cannot_be(address: str) -> None:
     """An address that is not this host's is refused by name."""
-    with pytest.raises(ListenError, match=f"cannot listen on {address} for metrics: "):
+    with pytest.raises(ListenError, match=rf"cannot listen on {address} \(--metrics-address\): "):
         await MetricsEndpoint(make_text).start(address)
 
 
