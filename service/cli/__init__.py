@@ -4,10 +4,12 @@ import os
 
 import click
 
+from core.wire.first_process import end_at_sigterm
 from core.wire.standard_files import open_standard_files
 from service.cli.lazy_group import LazyCommand, LazyGroup
 
 open_standard_files()
+end_at_sigterm()
 
 # Read by gRPC when it is first used. Its INFO lines would stand between the words of an answer and in the server's log.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
