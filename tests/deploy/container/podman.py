@@ -166,8 +166,10 @@ def running(image: str, *command: str, options: Sequence[str] = HARDENED, name: 
         yield Container(name)
     finally:
         # A step of its own, whose failure is told: on a busy machine `rm` alone once left the process running.
-        podman("stop", "--ignore", "--time=0", name)
-        podman("rm", "--force", "--ignore", "--volumes", name)
+        try:
+            podman("stop", "--ignore", "--time=0", name)
+        finally:
+            podman("rm", "--force", "--ignore", "--volumes", name)
 
 
 @contextmanager

@@ -39,7 +39,8 @@ def open_streams(address: str, count: int, max_tokens: int = MAX_TOKENS) -> Iter
             text = ""
             options = {"max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "timeout": 150}
             for delta in client.stream(PROMPT, **options):
-                begun.release() if not text else None
+                if not text:
+                    begun.release()
                 text += delta.text
             return text
 
