@@ -36,7 +36,7 @@ def core_image(image: str) -> str:  # noqa: ARG001
 
 def _require_root_and_programs() -> None:
     """Memory limits and networks as a cluster has them are for root alone."""
-    require("buildah", "podman", "runc", *([] if os.environ.get("BASE_IMAGE") else ["debootstrap"]))
+    require(*images.programs())
     if os.geteuid() != 0:
         pytest.fail("needs root: sudo make container-test", pytrace=False)
 

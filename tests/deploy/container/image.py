@@ -35,6 +35,11 @@ _TORCH = ("TORCH", "TORCH_INDEX_URL")
 _PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates"
 
 
+def programs() -> list[str]:
+    """Those that building and running need."""
+    return ["buildah", "podman", "runc", *([] if os.environ.get("BASE_IMAGE") else ["debootstrap"])]
+
+
 def build(target: str = "") -> str:
     """The name of the image of ``target``, ``gateway`` or ``core``; default: both. Seconds, if nothing changed."""
     say(f"building {_TAGS[target]}")
@@ -125,6 +130,10 @@ def _run_showing_steps(*command: str) -> None:
 
 
 if __name__ == "__main__":
+    if lacking := [program for program in programs() if shutil.which(program) is None]:
+        sys.exit(f"needs {', '.join(lacking)}: docs/container.md has the packages")
+    if os.geteuid() != 0:
+        sys.exit("needs root: sudo make image")
     names = [build(name) for name in sys.argv[1:] or [""]]
     forget_older()
     # podman and buildah look into the user's own storage unless they are told of this one.
