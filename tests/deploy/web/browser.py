@@ -1,10 +1,13 @@
 """Chromium without a window, driven through chromedriver."""
 
+import io
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -17,6 +20,8 @@ _FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync --force-color-profile=srgb"
 )
 PATIENCE_S = 60.0
+CLEAR = 80
+"""Between two shades of grey of 256 that are told apart at a glance."""
 
 
 class Browser:
@@ -89,6 +94,13 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         path.write_bytes(self.driver.get_screenshot_as_png())
+
+    def ink(self, selector: str) -> float:
+        """Share of the picture of an element that is clearly not its ground: nothing is drawn at 0, all at 1."""
+        picture = Image.open(io.BytesIO(self._one(selector).screenshot_as_png)).convert("L")
+        shades = Counter(picture.tobytes())
+        ((ground, _),) = shades.most_common(1)
+        return sum(count for shade, count in shades.items() if abs(shade - ground) > CLEAR) / shades.total()
 
     def _one(self, selector: str) -> WebElement:
         return self.driver.find_element(By.CSS_SELECTOR, selector)

@@ -35,7 +35,7 @@ def _greedy(browser: Browser, max_tokens: int) -> None:
 
 
 def test_an_answer_comes_as_it_is_made(browser: Browser, client: Client, tmp_path: Path) -> None:
-    """In many pieces, and whole it is what the Python client gets for the same request; its pace stands below it."""
+    """In many pieces; whole it is what the Python client gets for the same request. It is seen, its pace below it."""
     _greedy(browser, 40)
     browser.run(_NOTE_LENGTHS)
     browser.ask(LONG)
@@ -47,6 +47,7 @@ def test_an_answer_comes_as_it_is_made(browser: Browser, client: Client, tmp_pat
     assert all(word in browser.text(".answer .pace") for word in ("TTFT", "tokens/s", "tokens"))
     assert browser.complaints == []
     browser.save(tmp_path / "answer.png")
+    assert 0.01 < browser.ink(".answer .text") < 0.5
 
 
 def test_a_conversation_goes_on(browser: Browser, client: Client) -> None:
@@ -121,6 +122,7 @@ def test_an_error_stands_at_its_field(browser: Browser, tmp_path: Path) -> None:
     note = browser.attribute(f"[name='{TEMPERATURE}']", "aria-describedby")
     assert "[0, 2]" in browser.text(f"[id='{note}']")
     browser.save(tmp_path / "error.png")
+    assert 0.01 < browser.ink("[role=alert]") < 0.5
     browser.set(TEMPERATURE, "0")
     browser.click("#send")
     assert browser.until_answered(2)
