@@ -17,7 +17,11 @@ from service.cli.engine_options import CORE_KEYS
 from tests.deploy.helm.chart import CHART, VARIANTS, Object, Rendered, refusal, render, render_with
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
-_LWS = {"LWS_LEADER_ADDRESS": "demo-group-0.demo-group.inference", "LWS_WORKER_INDEX": "1"}
+_VARIABLES = {
+    "LWS_LEADER_ADDRESS": "demo-group-0.demo-group.inference",
+    "LWS_WORKER_INDEX": "1",
+    "POD_IP": "10.1.2.3",
+}
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def command_lines(rendered: Rendered) -> Iterator[list[str]]:
 
 
 def _expanded(word: str) -> str:
-    return re.sub(r"\$\((\w+)\)", lambda found: _LWS[found[1]], word)
+    return re.sub(r"\$\((\w+)\)", lambda found: _VARIABLES[found[1]], word)
 
 
 @each_variant

@@ -116,6 +116,15 @@ def test_wrong_values_are_all_named() -> None:
         (('config={"max-num-seqs":{}}',), "'/config/max-num-seqs': 'oneOf' failed"),
         (("networkPolicy.grpcFrom=null",), "at '/networkPolicy': missing property 'grpcFrom'"),
         (("ports.health=50051",), "ports: each has to be another one"),
+        (
+            ('kvEvents={"enabled":true,"port":9464}',),
+            "kvEvents: kv-events would be 9464, which another port of the pod is",
+        ),
+        (
+            ("kvEvents.enabled=true", 'mode="single"', "config.data-parallel-size=2"),
+            "kvEvents: kv-replay would be 5558, which another port of the pod is. Each core takes the next",
+        ),
+        (("kvEvents.enabled=true", "networkPolicy.enabled=true"), "networkPolicy.kvEventsFrom: kvEvents.enabled needs"),
         (('worker.image={"tag":"latest"}',), "worker.image.tag: latest is another image every day"),
         (
             ('strategy.rollingUpdate={"maxSurge":0}',),

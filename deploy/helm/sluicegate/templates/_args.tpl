@@ -59,6 +59,7 @@ core dials tcp, and is answered there. */}}
 {{- with .Values.model.kvCacheMemory }}
 - --kv-cache-memory={{ . }}
 {{- end }}
+{{- include "sluicegate.kvEventsArgs" . }}
 {{- include "sluicegate.rankArgs" . }}
 {{- end -}}
 
@@ -97,6 +98,7 @@ core dials tcp, and is answered there. */}}
 - --data-parallel-address=127.0.0.1
 - --data-parallel-rpc-port={{ int .Values.engine.vllm.handshakePort }}
 {{ include "sluicegate.coreShutdownArg" . }}
+{{- include "sluicegate.vllmKvEventsArg" . }}
 {{ include "sluicegate.vllmArgs" (list . 0) }}
 {{- end }}
 {{- end -}}
@@ -134,6 +136,7 @@ core dials tcp, and is answered there. */}}
 {{- end }}
 {{- if eq $root.Values.engine.type "vllm" }}
 - --
+{{- include "sluicegate.vllmKvEventsArg" $root }}
 {{ include "sluicegate.vllmArgs" (list $root 0) }}
 {{- end }}
 {{- end -}}

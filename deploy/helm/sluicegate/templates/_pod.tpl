@@ -89,6 +89,7 @@ livenessProbe:
 {{- $own := index $root.Values $command -}}
 {{- $isGateway := has $command (list "gateway" "serve") -}}
 {{- $computes := ne $command "gateway" -}}
+{{- $publishes := and $root.Values.kvEvents.enabled (has $command (list "core" "serve")) -}}
 {{- $isVllm := eq $root.Values.engine.type "vllm" -}}
 {{- $image := $own.image -}}
 {{- if eq $command "worker" -}}{{- $image = default $root.Values.core.image $own.image -}}{{- end -}}
@@ -126,14 +127,25 @@ env:
   {{- /* torch asks who it is, and a user that the cluster has assigned has no name. */}}
   - {name: USER, value: sluicegate}
   {{- end }}
+  {{- if $publishes }}
+  - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+  {{- end }}
   {{- with $own.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- if $isGateway }}
+{{- $kvEventsPorts := ternary (include "sluicegate.kvEventsPorts" $root | fromYaml) dict $publishes }}
+{{- if or $isGateway $publishes }}
 ports:
+  {{- if $isGateway }}
   - {name: grpc, containerPort: {{ int $root.Values.ports.grpc }}}
   - {name: health, containerPort: {{ int $root.Values.ports.health }}}
   - {name: metrics, containerPort: {{ int $root.Values.ports.metrics }}}
+  {{- end }}
+  {{- range $name, $port := $kvEventsPorts }}
+  - {name: {{ $name }}, containerPort: {{ int $port }}}
+  {{- end }}
+{{- end }}
+{{- if $isGateway }}
 {{ include "sluicegate.probes" $root }}
 {{- end }}
 {{- $preStopSeconds := include "sluicegate.preStopSeconds" (list $root $command) | int }}
