@@ -54,7 +54,6 @@ tmp_dir = "{run_folder}/libpod"
 network_backend = "netavark"
 network_config_dir = "{folder}/networks"
 default_network = "sluicegate"
-default_subnet = "10.213.{net}.0/24"
 """
 _STORAGE_CONF = """
 [storage]
@@ -62,6 +61,16 @@ driver = "overlay"
 graphroot = "{folder}/storage"
 runroot = "{run_folder}"
 """
+_NETWORK = {
+    "name": "sluicegate",
+    "id": hashlib.sha256(_DIGEST).hexdigest(),
+    "driver": "bridge",
+    "network_interface": f"sg-{_DIGEST[:4].hex()}",
+    "created": "2026-01-01T00:00:00Z",
+    "subnets": [{"subnet": f"10.213.{_DIGEST[0]}.0/24", "gateway": f"10.213.{_DIGEST[0]}.1"}],
+    "ipam_options": {"driver": "host-local"},
+}
+"""With a bridge of its own: one that another cache's podman had left, with other addresses, would be taken for it."""
 
 
 class PodmanError(Exception):
@@ -76,7 +85,8 @@ def environment() -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
     configurations = {"CONTAINERS_CONF": _CONTAINERS_CONF, "CONTAINERS_STORAGE_CONF": _STORAGE_CONF}
     for name, text in configurations.items():
-        (FOLDER / f"{name.lower()}.toml").write_text(text.format(folder=FOLDER, run_folder=_RUN_FOLDER, net=_DIGEST[0]))
+        (FOLDER / f"{name.lower()}.toml").write_text(text.format(folder=FOLDER, run_folder=_RUN_FOLDER))
+    (folders["networks"] / "sluicegate.json").write_text(json.dumps(_NETWORK))
     files = {name: str(FOLDER / f"{name.lower()}.toml") for name in configurations}
     return {**os.environ, **files, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(folders["tmp"])}
 
