@@ -93,9 +93,16 @@ def environment() -> dict[str, str]:
 
 def podman(*arguments: str, stdin: Path | None = None, timeout_s: float = 300) -> str:
     """What it prints. Raises PodmanError."""
+    variables = environment()
     with (stdin or Path(os.devnull)).open("rb") as source:
         done = subprocess.run(
-            ["podman", *arguments], env=environment(), stdin=source, capture_output=True, text=True, timeout=timeout_s
+            ["podman", *arguments],
+            env=variables,
+            cwd=FOLDER,  # conmon leaves a file named oom where it was started, for a container that was out of memory
+            stdin=source,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
         )
     if done.returncode != 0:
         raise PodmanError(f"podman {' '.join(arguments)}: {done.stderr}{done.stdout}")

@@ -89,7 +89,7 @@ def played(pod: Pod, folder: Path) -> Iterator[RunningPod]:
 @pytest.fixture
 def pod(rendered: Pod, tmp_path: Path) -> Iterator[RunningPod]:
     with played(rendered, tmp_path) as pod:
-        say(pod.container("gateway").until_logged("ready.*grpc")[0])
+        say(pod.container("gateway").until_logged("ready grpc=.*")[0])
         yield pod
 
 
