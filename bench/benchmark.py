@@ -5,8 +5,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import grpc
-
 from bench.load import MultiplexedSender, RequestRecord, Send, Sender, closed_loop, open_loop
 from bench.process_cpu import ProcessCpu
 from bench.prompts import make_prompts
@@ -16,7 +14,7 @@ from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.sampling_params_pb2 import SamplingParams
 from sluicegate_client import AsyncClient
 from sluicegate_client.access import Access
-from sluicegate_client.channel import balancing_options, channel_options, key_metadata
+from sluicegate_client.channel import balancing_options, key_metadata, open_async_channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,10 @@ class Benchmark:
     async def run(self) -> list[PassResult]:
         """Raises SluicegateError when the server cannot be reached or does not take the prompts."""
         workload, address, access = self._workload, self._target.address, self._target.access
-        async with AsyncClient(address, **vars(access)) as client, _channel(address, access.credentials) as channel:
+        async with (
+            AsyncClient(address, **vars(access)) as client,
+            open_async_channel(address, access.credentials, balancing_options(address)) as channel,
+        ):
             await client.wait_until_ready(timeout=10)
             passes = {name: await make_prompts(client, workload, name) for name in workload.passes}
             sender = MultiplexedSender if self._target.multiplexed else Sender
@@ -95,13 +96,6 @@ class Benchmark:
             return await closed_loop(send_and_tell, requests, self._workload.concurrency)
         rng = random.Random(f"{self._workload.seed} arrivals")
         return await open_loop(send_and_tell, requests, self._workload.rate, rng)
-
-
-def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
-    options = channel_options(balancing_options(address))
-    if credentials is None:
-        return grpc.aio.insecure_channel(address, options)
-    return grpc.aio.secure_channel(address, credentials, options)
 
 
 def _request(prompt: Sequence[int], output_tokens: int, cache_salt: str) -> pb.GenerateRequest:

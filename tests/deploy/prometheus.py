@@ -1,4 +1,4 @@
-"""Prometheus itself, where it is installed: Debian's package `prometheus` has promtool, too."""
+"""Prometheus itself; Debian's package `prometheus` has promtool, too."""
 
 import asyncio
 import json
@@ -12,13 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
 import yaml
-
-needs_prometheus = pytest.mark.skipif(
-    not (shutil.which("promtool") and shutil.which("prometheus")),
-    reason="needs promtool and prometheus: apt-get install prometheus",
-)
 
 
 def promtool(*arguments: str, cwd: Path) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.prometheus import needs_prometheus, promtool
+from tests.deploy.prometheus import promtool
+from tests.toolchain import require
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/prometheus"
@@ -24,9 +25,9 @@ def headings(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@needs_prometheus
 def test_rules() -> None:
     """Promtool finds nothing wrong with them, and each goes off, and stays silent, when it should."""
+    require("promtool")
     promtool("check", "rules", "alerts.yaml", cwd=FOLDER)
     promtool("test", "rules", "alerts_test.yaml", cwd=FOLDER)
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.prometheus import needs_prometheus, promtool
+from tests.deploy.prometheus import promtool
+from tests.toolchain import require
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -61,9 +62,9 @@ def test_nobody_asks_before_there_is_an_answer() -> None:
     assert "HEALTHCHECK" in (ROOT / "Dockerfile").read_text()
 
 
-@needs_prometheus
 def test_scrape_configuration(tmp_path: Path) -> None:
     """Prometheus takes it, rules and all; its job has the name that alerts ask for, its target the port of metrics."""
+    require("promtool")
     for inside, path in files_of("prometheus").items():
         shutil.copy(path, tmp_path / Path(inside).name)
     assert "SUCCESS" in promtool("check", "config", "prometheus.yaml", cwd=tmp_path)

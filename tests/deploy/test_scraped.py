@@ -16,10 +16,11 @@ from bench.null_core import __name__ as null_core
 from service.models import ModelFiles
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
-from tests.deploy.prometheus import Prometheus, needs_prometheus
+from tests.deploy.prometheus import Prometheus
 from tests.deploy.test_alerts import rules
 from tests.service.byte_model import write_byte_model
 from tests.service.gateway_process import PythonProcess
+from tests.toolchain import require
 
 FOLDER = Path(__file__).parents[2] / "deploy/grafana"
 NOT_HERE = {
@@ -71,9 +72,9 @@ async def put_load_on(address: str) -> None:
                 await inference.Generate(request)
 
 
-@needs_prometheus
 async def test_every_query_has_an_answer(byte_model: ModelFiles, tmp_path: Path, short_folder: Path) -> None:
     """Each query of the dashboard has a result, and what alerts ask is there to be asked."""
+    require("prometheus")
     (tmp_path / "tmp").mkdir()
     async with (
         served(byte_model, tmp_path / "tmp", short_folder) as (address, metrics_address),

@@ -4,7 +4,7 @@ import re
 
 import click
 
-from sluicegate_client.channel import DEFAULT_ADDRESS
+from sluicegate_client.channel import DEFAULT_ADDRESS, DEFAULT_ADMIN_ADDRESS
 
 _SCHEMES = re.compile(r"dns:///(?!/)|ipv4:|ipv6:")
 
@@ -40,3 +40,14 @@ address_option = click.option(
     help="Where the server is: HOST:PORT, unix:/path, or dns:///HOST:PORT for all that the name stands for.",
 )
 """Of the address that clients call."""
+
+admin_address_option = click.option(
+    "--admin-address",
+    type=Address(),
+    default=DEFAULT_ADMIN_ADDRESS,
+    show_default=True,
+    envvar="SLUICEGATE_ADMIN_ADDRESS",
+    show_envvar=True,
+    help="Where the server's operators call: HOST:PORT or unix:/path.",
+)
+"""Of the address that operators call."""

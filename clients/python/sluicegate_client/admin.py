@@ -8,10 +8,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
-from sluicegate_client.channel import ChannelOptions, channel_options, key_metadata
+from sluicegate_client.channel import DEFAULT_ADMIN_ADDRESS, ChannelOptions, key_metadata, open_channel
 from sluicegate_client.errors import readable_errors
-
-DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 
 
 class AdminClient:
@@ -31,10 +29,7 @@ class AdminClient:
     ) -> None:
         self._address = address
         self._metadata = key_metadata(api_key)
-        given = channel_options(options)
-        self._channel = (
-            grpc.secure_channel(address, credentials, given) if credentials else grpc.insecure_channel(address, given)
-        )
+        self._channel = open_channel(address, credentials, options)
         self._stub = ControlServiceStub(self._channel)
 
     def load_lora(self, name: str, path: str, *, timeout: float | None = None) -> None:

@@ -7,9 +7,9 @@ import grpc
 
 from sluicegate.v1 import control_service_pb2 as pb
 from sluicegate.v1.control_service_pb2_grpc import ControlServiceStub
-from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, watch_request
+from sluicegate_client.admin import watch_request
 from sluicegate_client.async_errors import readable_async_errors
-from sluicegate_client.channel import ChannelOptions, channel_options, key_metadata
+from sluicegate_client.channel import DEFAULT_ADMIN_ADDRESS, ChannelOptions, key_metadata, open_async_channel
 
 
 class AsyncAdminClient:
@@ -29,12 +29,7 @@ class AsyncAdminClient:
     ) -> None:
         self._address = address
         self._metadata = key_metadata(api_key)
-        given = channel_options(options)
-        self._channel = (
-            grpc.aio.secure_channel(address, credentials, given)
-            if credentials
-            else grpc.aio.insecure_channel(address, given)
-        )
+        self._channel = open_async_channel(address, credentials, options)
         self._stub = ControlServiceStub(self._channel)
 
     async def load_lora(self, name: str, path: str, *, timeout: float | None = None) -> None:

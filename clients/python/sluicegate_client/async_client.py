@@ -11,7 +11,13 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
 from sluicegate_client.async_errors import readable_async_errors
-from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
+from sluicegate_client.channel import (
+    DEFAULT_ADDRESS,
+    ChannelOptions,
+    balancing_options,
+    key_metadata,
+    open_async_channel,
+)
 from sluicegate_client.errors import SluicegateError, UnavailableError
 from sluicegate_client.multiplexed import MultiplexedSession
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
@@ -104,12 +110,7 @@ class AsyncClient:
         self._address = address
         self._retry = retry
         self._metadata = key_metadata(api_key)
-        given = channel_options([*balancing_options(address), *options])
-        self._channel = (
-            grpc.aio.secure_channel(address, credentials, given)
-            if credentials
-            else grpc.aio.insecure_channel(address, given)
-        )
+        self._channel = open_async_channel(address, credentials, [*balancing_options(address), *options])
         self._stub = InferenceServiceStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 

@@ -10,6 +10,7 @@ import grpc
 ChannelOptions = Sequence[tuple[str, Any]]
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
+DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 
 _OPTIONS: ChannelOptions = (
     # gRPC would send even loopback traffic through an http_proxy of the environment.
@@ -46,6 +47,24 @@ _BALANCED: ChannelOptions = (
 def channel_options(given: ChannelOptions) -> ChannelOptions:
     """``given`` wins over the defaults."""
     return [*(dict(_OPTIONS) | dict(given)).items()]
+
+
+def open_channel(
+    address: str, credentials: grpc.ChannelCredentials | None, options: ChannelOptions = ()
+) -> grpc.Channel:
+    """``credentials`` None: plaintext. ``options`` win over the defaults."""
+    given = channel_options(options)
+    return grpc.secure_channel(address, credentials, given) if credentials else grpc.insecure_channel(address, given)
+
+
+def open_async_channel(
+    address: str, credentials: grpc.ChannelCredentials | None, options: ChannelOptions = ()
+) -> grpc.aio.Channel:
+    """As ``open_channel``, for asyncio."""
+    given = channel_options(options)
+    if credentials:
+        return grpc.aio.secure_channel(address, credentials, given)
+    return grpc.aio.insecure_channel(address, given)
 
 
 def balancing_options(address: str) -> ChannelOptions:

@@ -12,7 +12,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from sluicegate.v1 import inference_service_pb2 as pb
 from sluicegate.v1.inference_service_pb2_grpc import InferenceServiceStub
-from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, channel_options, key_metadata
+from sluicegate_client.channel import DEFAULT_ADDRESS, ChannelOptions, balancing_options, key_metadata, open_channel
 from sluicegate_client.errors import SluicegateError, UnavailableError, readable_errors
 from sluicegate_client.readiness import WATCH_PAUSE_S, Deadline, readiness_deadline
 from sluicegate_client.repeatable import RepeatableStream, make_repeatable
@@ -103,12 +103,8 @@ class Client:
         self._metadata = key_metadata(api_key)
         # Streams that the reader's own thread drives. Otherwise a Ctrl-C that comes while a stream is being made leaves
         # one that no thread drives, and for which closing the channel waits forever.
-        options = channel_options([(GrpcOptions.SingleThreadedUnaryStream, 1), *balancing_options(address), *options])
-        self._channel = (
-            grpc.secure_channel(address, credentials, options)
-            if credentials
-            else grpc.insecure_channel(address, options)
-        )
+        options = [(GrpcOptions.SingleThreadedUnaryStream, 1), *balancing_options(address), *options]
+        self._channel = open_channel(address, credentials, options)
         self._stub = InferenceServiceStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 

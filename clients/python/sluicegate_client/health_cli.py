@@ -1,13 +1,12 @@
 """The command `sluicegate health`, which probes run: every few seconds, so that little is imported."""
 
 import click
-import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from sluicegate_client.access import API_KEY_VARIABLE, Access, access_options
 from sluicegate_client.address import address_option
-from sluicegate_client.channel import channel_options, key_metadata
+from sluicegate_client.channel import key_metadata, open_channel
 from sluicegate_client.errors import SluicegateError, readable_errors
 from sluicegate_client.readiness import Deadline
 
@@ -41,13 +40,7 @@ def health(address: str, service: str, timeout: float, access: Access) -> None:
 
 
 def _status(address: str, access: Access, service: str, timeout_s: float) -> str:
-    options = channel_options(())
-    channel = (
-        grpc.secure_channel(address, access.credentials, options)
-        if access.credentials
-        else grpc.insecure_channel(address, options)
-    )
-    with channel, readable_errors(address):
+    with open_channel(address, access.credentials) as channel, readable_errors(address):
         request, metadata = HealthCheckRequest(service=service), key_metadata(access.api_key)
         answer = HealthStub(channel).Check(request, timeout=Deadline(timeout_s).remaining_s, metadata=metadata)
         return str(HealthCheckResponse.ServingStatus.Name(answer.status))

@@ -7,23 +7,15 @@ from pathlib import Path
 import click
 
 from sluicegate_client.access import ADMIN_KEY_VARIABLE, Access, access_options
-from sluicegate_client.address import Address
-from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
+from sluicegate_client.address import admin_address_option
+from sluicegate_client.admin import AdminClient
 from sluicegate_client.cli import exit_codes
 
 Connect = Callable[[], AdminClient]
 
 
 @click.group()
-@click.option(
-    "--admin-address",
-    type=Address(),
-    default=DEFAULT_ADMIN_ADDRESS,
-    show_default=True,
-    envvar="SLUICEGATE_ADMIN_ADDRESS",
-    show_envvar=True,
-    help="Where the server's operators call: HOST:PORT or unix:/path.",
-)
+@admin_address_option
 @access_options(ADMIN_KEY_VARIABLE)
 @click.pass_context
 def lora(context: click.Context, admin_address: str, access: Access) -> None:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.live import Live
 
 from sluicegate_client.access import ADMIN_KEY_VARIABLE, Access, access_options
-from sluicegate_client.address import Address
-from sluicegate_client.admin import DEFAULT_ADMIN_ADDRESS, AdminClient
+from sluicegate_client.address import admin_address_option
+from sluicegate_client.admin import AdminClient
 from sluicegate_client.cli import exit_codes
 from sluicegate_client.top.screen import Screen
 from sluicegate_client.top.view import WINDOW_S, Watcher
@@ -17,15 +17,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 @click.command(epilog=f"Rates and latencies are of the last {WINDOW_S:g} seconds. Ctrl-C ends it.")
-@click.option(
-    "--admin-address",
-    type=Address(),
-    default=DEFAULT_ADMIN_ADDRESS,
-    show_default=True,
-    envvar="SLUICEGATE_ADMIN_ADDRESS",
-    show_envvar=True,
-    help="Where the server's operators call: HOST:PORT or unix:/path.",
-)
+@admin_address_option
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
